@@ -1,0 +1,53 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+// Check is what one policy said about a request.
+type Check struct {
+	Policy *policy.Policy
+	// Numbers are those in force for this request: the policy's own, or an override's.
+	Numbers *policy.Numbers
+	// Groups has a bit for each of the request's groups of attributes (Envoy: descriptors) that the policy used.
+	Groups uint64
+	Op     Op
+	Cost   uint64
+	// Missing is the attribute of the key that the request lacks, when Result.Source is FromMissingKey.
+	Missing string
+	// Known says whether Result.Remaining, Wait and Reset were learnt from a bucket.
+	Known  bool
+	Result Result
+}
+
+// Decision answers a request. It and what it points to are valid until the Request it came from is released.
+type Decision struct {
+	// Allowed is false if any enforced policy denied.
+	Allowed bool
+	// Checks has one element per policy and combination of attributes that applied, in file order, shadow policies included.
+	Checks []Check
+	// Skipped are policies that matched but lacked a key attribute and do not insist on it.
+	Skipped []Skip
+	// DomainKnown is false if no policy file serves the request's domain.
+	DomainKnown bool
+	// InvalidIPs counts values that should have been IP addresses and were not.
+	InvalidIPs int
+	// Set is the policy set that decided.
+	Set *policy.Set
+	// Took is how long the decision took.
+	Took time.Duration
+}
+
+// Skip tells of a policy that matched, but had no key.
+type Skip struct {
+	Policy  *policy.Policy
+	Missing string
+}
+
+// Shadow reports whether the check takes no part in the answer.
+func (c *Check) Shadow() bool { return c.Policy.Mode == policy.Shadow }
+
+// Denied reports whether the check, by itself, denies.
+func (c *Check) Denied() bool { return c.Result.Outcome == Denied }
