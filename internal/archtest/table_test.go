@@ -1,0 +1,74 @@
+package archtest_test
+
+// layers is the package tree. An import may only point to a smaller layer, so that no package can come to depend on one
+// that is built upon it, and no two on one shelf on each other. A new package needs a row here.
+var layers = map[string]int{
+	"pkg/algorithm": 0,
+
+	"pkg/policy": 1,
+
+	"pkg/ratelimit": 2,
+
+	"pkg/memorybackend": 3,
+	"pkg/redisbackend":  3,
+	"pkg/fallback":      3,
+	"pkg/lease":         3,
+	"pkg/descriptors":   3,
+	"pkg/rlheaders":     3,
+	"pkg/rejectcache":   3,
+	"pkg/idempotency":   3,
+	"pkg/policysource":  3,
+	"pkg/storetest":     3,
+
+	"pkg/rls":          4,
+	"pkg/httplimit":    4,
+	"pkg/grpclimit":    4,
+	"internal/metrics": 4,
+	"internal/admin":   4,
+
+	"internal/app": 5,
+
+	"cmd/envoy-rls": 6,
+
+	"internal/archtest": 6,
+	"internal/doctest":  6,
+}
+
+// testSupport are packages that only test files may import. They may use the test modules themselves.
+var testSupport = map[string]bool{
+	"pkg/storetest": true,
+}
+
+// testOnly stands in the table of modules for "test files and test support only".
+const testOnly = "test files"
+
+// modules says who may import which module outside the standard library. A module that isn't here needs a line in
+// docs/adr and a row.
+var modules = map[string][]string{
+	"github.com/fsnotify/fsnotify":                 {"pkg/policysource"},
+	"github.com/goccy/go-yaml":                     {"pkg/policy"},
+	"github.com/dunglas/httpsfv":                   {"pkg/rlheaders"},
+	"github.com/prometheus/client_golang":          {"internal/metrics"},
+	"github.com/prometheus/client_model":           {testOnly},
+	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
+	"github.com/spf13/pflag":                       {"cmd/envoy-rls"},
+	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},
+	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
+	"google.golang.org/protobuf":                   {"pkg/rls", "internal/app", "cmd/envoy-rls"},
+	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/rls", "internal/app", "cmd/envoy-rls"},
+
+	"github.com/anishathalye/porcupine":        {testOnly},
+	"github.com/santhosh-tekuri/jsonschema/v6": {testOnly},
+	"github.com/stretchr/testify":              {testOnly},
+	"go.uber.org/goleak":                       {testOnly},
+	"pgregory.net/rapid":                       {testOnly},
+}
+
+// stdlibOnly are the packages that import nothing outside the standard library and the module itself, tests apart:
+// whoever embeds them gets no dependency with them.
+var stdlibOnly = map[string]bool{
+	"pkg/algorithm":     true,
+	"pkg/ratelimit":     true,
+	"pkg/memorybackend": true,
+	"pkg/descriptors":   true,
+}
