@@ -1,0 +1,42 @@
+# `make help` lists the targets. Needs Go 1.26; run, test and check also Python 3 (the real Envoy comes from PyPI), test and
+# check also Node and gcc. Tools are installed at pinned versions into .tools/.
+SHELL := bash
+.DEFAULT_GOAL := help
+FUZZTIME ?= 60s
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: help run build test check lint bench fuzz fmt clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: ## the demo: upstream, rate limiter and real Envoy on localhost:10000
+	@scripts/run.sh
+
+build: ## bin/envoy-rls
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/envoy-rls ./cmd/envoy-rls
+
+test: ## unit, property, race, docs and real-Envoy tests, short forms
+	@scripts/ci-test.sh short
+
+check: lint ## everything, long forms and fuzzing included (under an hour on two cores)
+	@scripts/ci-test.sh long
+	@scripts/fuzz.sh $(FUZZTIME)
+
+lint: ## formatting, go vet, golangci-lint, go.mod, known vulnerabilities
+	@scripts/lint.sh
+
+bench: ## server CPU per decision beside an empty gRPC handler
+	@cd bench && go run .
+
+fuzz: ## every Fuzz function for FUZZTIME (60s) each
+	@scripts/fuzz.sh $(FUZZTIME)
+
+fmt: ## format the Go files in place
+	@scripts/ci-tools.sh gofumpt
+	@. scripts/ci-lib.sh && go_files | xargs gofumpt -w
+
+clean: ## remove what the build, the demo and the tests left; tools in .tools/ stay
+	rm -rf bin .run
+	find . -path ./.tools -prune -o \( -name '*.test' -o -name '*.prof' \) -type f -exec rm -f {} +
