@@ -180,6 +180,8 @@ type File struct {
 	// IPv6PrefixPos is where ipv6Prefix is written; the zero Position: not written.
 	IPv6PrefixPos Position
 	Policies      []*Policy
+
+	source []byte // what was parsed: quoted in faults, hashed for the Set's version
 }
 
 // AttributeRule is one line of a file's attributes table.

@@ -32,6 +32,8 @@ type Decision struct {
 	Skipped []Skip
 	// DomainKnown is false if no policy file serves the request's domain.
 	DomainKnown bool
+	// Used has a bit for each of the request's groups that fed some policy, if only with its hash tag.
+	Used uint64
 	// InvalidIPs counts values that should have been IP addresses and were not.
 	InvalidIPs int
 	// Set is the policy set that decided.
@@ -51,3 +53,26 @@ func (c *Check) Shadow() bool { return c.Policy.Mode == policy.Shadow }
 
 // Denied reports whether the check, by itself, denies.
 func (c *Check) Denied() bool { return c.Result.Outcome == Denied }
+
+// Stricter reports whether a leaves the client less than b: a denial before an admission, one for ever before one that ends, the
+// longer wait before the shorter, what is known before what is not, less remaining before more.
+func Stricter(a, b *Check) bool {
+	if a.Denied() != b.Denied() {
+		return a.Denied()
+	}
+	if a.Denied() {
+		if a.Final() != b.Final() {
+			return a.Final()
+		}
+		return a.Result.Wait > b.Result.Wait
+	}
+	if a.Known != b.Known {
+		return a.Known
+	}
+	return a.Result.Remaining < b.Result.Remaining
+}
+
+// Final reports whether the check denies and no waiting helps.
+func (c *Check) Final() bool {
+	return c.Denied() && (c.Result.Source == FromNever || c.Result.Source == FromMissingKey)
+}

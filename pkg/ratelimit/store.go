@@ -72,8 +72,20 @@ const (
 	FromClosed                       // denied, since the store did not answer
 	FromMissingKey                   // denied, since the request lacks an attribute of the key
 	FromNever                        // denied for ever: the cost is more than the bucket holds
-	sources        = iota
 )
+
+// String is the source as it appears in metrics and metadata.
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return ""
+}
+
+var sourceNames = [...]string{
+	FromStore: "store", FromCache: "cache", FromLocal: "local", FromOpen: "open", FromClosed: "closed",
+	FromMissingKey: "missing-key", FromNever: "never",
+}
 
 // Result is what became of one Bucket.
 type Result struct {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/envoy-rls/envoy-rls/pkg/rlheaders"
 )
 
 // Code is a verdict, with the numbers of RateLimitResponse.Code. The zero Code, UNKNOWN, counts as allowed in Envoy: an answer
@@ -61,16 +63,13 @@ type Response struct {
 	Body []byte
 	// Policy and Source become the fields of that name in the answer's dynamic metadata; empty: left out.
 	Policy, Source string
-	// Scratch is memory for the caller's use that is kept from call to call, say for header values.
-	Scratch []byte
+
+	fields rlheaders.Answer // what Headers and Body point to
 }
 
 // Reset empties r and keeps its memory.
 func (r *Response) Reset() {
-	if cap(r.Scratch) > maxKeptBuffer {
-		r.Scratch = nil
-	}
-	*r = Response{Statuses: r.Statuses[:0], Headers: r.Headers[:0], Scratch: r.Scratch[:0]}
+	*r = Response{Statuses: r.Statuses[:0], Headers: r.Headers[:0], fields: r.fields}
 }
 
 // The fields that are written, by number.

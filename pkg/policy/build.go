@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// manyValues is from how many values on a condition looks them up instead of comparing each.
+const manyValues = 8
+
+// builder makes a Set, gathering all faults on the way.
+type builder struct {
+	set    *Set
+	ids    map[string]int32 // attribute name -> id
+	first  map[string]*Policy
+	faults Faults
+}
+
+func newBuilder(files []*File) *builder {
+	return &builder{
+		set:   &Set{version: version(files), ipv6Prefix: DefaultIPv6Prefix, views: map[string]*View{}},
+		ids:   map[string]int32{},
+		first: map[string]*Policy{},
+	}
+}
+
+func (b *builder) fault(pos Position, format string, args ...any) {
+	b.faults = append(b.faults, newFault(pos, "", format, args...))
+}
+
+// id gives the id of an attribute that something uses.
+func (b *builder) id(name string) int32 {
+	id, ok := b.ids[name]
+	if !ok {
+		id = int32(len(b.set.attributes))
+		b.ids[name] = id
+		b.set.attributes = append(b.set.attributes, attribute{name, rowOf(name)})
+	}
+	return id
+}
+
+func (b *builder) addPolicies(f *File) {
+	for _, p := range f.Policies {
+		if other, ok := b.first[p.ID]; ok && other.Pos.File != p.Pos.File {
+			b.fault(p.Pos, "policy id %q is already used at %s", p.ID, other.Pos)
+		} else if !ok {
+			b.first[p.ID] = p
+		}
+		p.Index = len(b.set.policies)
+		b.set.policies = append(b.set.policies, p)
+		b.addNumbers(&p.Numbers)
+		for i := range p.Overrides {
+			b.addNumbers(&p.Overrides[i].Numbers)
+		}
+	}
+}
+
+func (b *builder) addNumbers(n *Numbers) {
+	n.Index = len(b.set.numbers)
+	b.set.numbers = append(b.set.numbers, n)
+}
+
+func (b *builder) setIPv6Prefix(files []*File) {
+	var pos Position
+	for _, f := range files {
+		if f.IPv6PrefixPos == (Position{}) {
+			continue
+		}
+		if pos != (Position{}) && f.IPv6Prefix != b.set.ipv6Prefix {
+			b.fault(f.IPv6PrefixPos, "ipv6Prefix %d differs from the %d at %s: all files of a set must agree", f.IPv6Prefix, b.set.ipv6Prefix, pos)
+			continue
+		}
+		pos, b.set.ipv6Prefix = f.IPv6PrefixPos, f.IPv6Prefix
+	}
+}
+
+// addViews makes the view of each domain: its own files and those that serve every domain.
+func (b *builder) addViews(files []*File) {
+	serves := func(domain string) (mine []*File) {
+		for _, f := range files {
+			if f.Domain == "" || f.Domain == domain {
+				mine = append(mine, f)
+			}
+		}
+		return mine
+	}
+	for _, f := range files {
+		if f.Domain != "" && b.set.views[f.Domain] == nil {
+			b.set.views[f.Domain] = b.newView(f.Domain, serves(f.Domain))
+		}
+	}
+	b.set.everywhere = b.newView("", serves(""))
+	for _, v := range b.views() {
+		b.addAttributes(v, serves(v.domain))
+	}
+}
+
+func (b *builder) views() []*View {
+	views := []*View{b.set.everywhere}
+	for _, domain := range b.set.Domains() {
+		views = append(views, b.set.views[domain])
+	}
+	return views
+}
+
+func (b *builder) newView(domain string, files []*File) *View {
+	v := &View{set: b.set, domain: domain, known: len(files) > 0, entries: map[string]int32{}}
+	for _, f := range files {
+		for _, p := range f.Policies {
+			v.all = append(v.all, int32(len(v.policies)))
+			v.policies = append(v.policies, p)
+			for _, name := range p.attributes() {
+				b.id(name)
+			}
+		}
+	}
+	return v
+}
+
+// attributes names all that the policy looks at. A name may come twice.
+func (p *Policy) attributes() []string {
+	names := slices.Clone(p.Key)
+	for _, c := range p.Match {
+		names = append(names, c.Attribute)
+	}
+	for _, o := range p.Overrides {
+		for _, c := range o.Match {
+			names = append(names, c.Attribute)
+		}
+	}
+	if p.HashTag != "" {
+		names = append(names, p.HashTag)
+	}
+	return names
+}
+
+// addAttributes makes the table from entry keys to attributes: what the files say, then the defaults, then every attribute by its
+// own name.
+func (b *builder) addAttributes(v *View, files []*File) {
+	renamed, composed := map[string]AttributeRule{}, map[string]AttributeRule{}
+	for _, f := range files {
+		for _, r := range f.Attributes {
+			table, what := renamed, r.Attribute
+			if r.Template != "" {
+				table, what = composed, r.Template
+			}
+			if other, ok := table[r.Name]; ok && other.Attribute+other.Template != what {
+				b.faultOnce(r.Pos, "attribute %q is already given another meaning at %s", r.Name, other.Pos)
+				continue
+			}
+			table[r.Name] = r
+		}
+	}
+	for name, text := range defaultTemplates {
+		if _, ok := composed[name]; !ok {
+			composed[name] = AttributeRule{Name: name, Template: text}
+		}
+	}
+	b.addTemplates(v, composed)
+	for entry, name := range defaultEntries {
+		if _, ok := renamed[entry]; !ok {
+			renamed[entry] = AttributeRule{Name: entry, Attribute: name}
+		}
+	}
+	for id, at := range b.set.attributes {
+		if _, ok := renamed[at.name]; !ok {
+			v.entries[at.name] = int32(id)
+		}
+	}
+	for entry, r := range renamed {
+		if id, ok := b.ids[r.Attribute]; ok {
+			v.entries[entry] = id
+		}
+	}
+}
+
+// faultOnce reports a fault of a file that serves several domains only once.
+func (b *builder) faultOnce(pos Position, format string, args ...any) {
+	for i := range b.faults {
+		if b.faults[i].Pos == pos {
+			return
+		}
+	}
+	b.fault(pos, format, args...)
+}
+
+// template composes an attribute: literals[0], the first part's value, literals[1], …
+type template struct {
+	attribute int32
+	literals  []string
+	parts     []int32
+}
+
+// addTemplates adds those that some policy needs.
+func (b *builder) addTemplates(v *View, composed map[string]AttributeRule) {
+	for _, name := range slices.Sorted(maps.Keys(composed)) {
+		r := composed[name]
+		literals, parts, err := splitTemplate(r.Template)
+		if err != "" {
+			b.faultOnce(r.Pos, "%s", err)
+			continue
+		}
+		id, used := b.ids[name]
+		t := template{attribute: id, literals: literals}
+		for _, part := range parts {
+			if _, nested := composed[part]; nested {
+				b.faultOnce(r.Pos, "attribute %q is composed of %q, which is composed itself: name its parts here", name, part)
+			}
+			if used {
+				t.parts = append(t.parts, b.id(part))
+			}
+		}
+		if used {
+			v.templates = append(v.templates, t)
+		}
+	}
+}
+
+// splitTemplate takes "{method} {path}" apart.
+func splitTemplate(text string) (literals, parts []string, fault string) {
+	rest := text
+	for {
+		open := strings.IndexByte(rest, '{')
+		if open < 0 {
+			literals = append(literals, rest)
+			break
+		}
+		end := strings.IndexByte(rest[open:], '}')
+		if end < 0 {
+			return nil, nil, "template " + text + ": a { without a }"
+		}
+		name := rest[open+1 : open+end]
+		if name == "" || strings.ContainsAny(name, "{ ") {
+			return nil, nil, "template " + text + ": {" + name + "} is not the name of an attribute"
+		}
+		literals, parts = append(literals, rest[:open]), append(parts, name)
+		rest = rest[open+end+1:]
+	}
+	if len(parts) == 0 {
+		return nil, nil, "template " + text + " names no attribute"
+	}
+	return literals, parts, ""
+}

@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+)
+
+// DefaultIPv6Prefix is how many leading bits of an IPv6 address make one client: what a provider gives to a household.
+const DefaultIPv6Prefix = 64
+
+// Set is what a number of policy files say together. It never changes, so that one request never sees two versions.
+type Set struct {
+	version    string
+	policies   []*Policy
+	numbers    []*Numbers
+	attributes []attribute
+	ipv6Prefix int
+	views      map[string]*View
+	everywhere *View // of a domain that no file names: the policies of files without a domain
+}
+
+// attribute is one that some policy of the set uses. Its place in the set is its id.
+type attribute struct {
+	name string
+	row  row
+}
+
+// View is the part of a set that serves one domain.
+type View struct {
+	set       *Set
+	domain    string
+	known     bool
+	entries   map[string]int32 // entry key -> attribute
+	templates []template
+	policies  []*Policy
+	all       []int32 // 0 … len(policies)-1
+	index     index
+}
+
+// Version names the content of the files that the set was made of: 12 hexadecimal digits.
+func (s *Set) Version() string { return s.version }
+
+// Policies are all policies of the set, in file order. A policy's Index is its place here.
+func (s *Set) Policies() []*Policy { return s.policies }
+
+// Numbers are all numbers of the set, the policies' own and their overrides'. A Numbers' Index is its place here.
+func (s *Set) Numbers() []*Numbers { return s.numbers }
+
+// IPv6Prefix is how many leading bits of an IPv6 address make one client.
+func (s *Set) IPv6Prefix() int { return s.ipv6Prefix }
+
+// Domains are the domains that files name, sorted. Files without a domain serve every one.
+func (s *Set) Domains() []string { return slices.Sorted(maps.Keys(s.views)) }
+
+// View gives the policies that serve domain.
+func (s *Set) View(domain []byte) *View {
+	if v, ok := s.views[string(domain)]; ok {
+		return v
+	}
+	return s.everywhere
+}
+
+// Set is the set that the view is part of.
+func (v *View) Set() *Set { return v.set }
+
+// Known reports whether any policy file serves the domain.
+func (v *View) Known() bool { return v.known }
+
+// Policies are those that serve the domain, in file order.
+func (v *View) Policies() []*Policy { return v.policies }
+
+// NewSet joins files, in this order. It reports what is wrong between them and between their parts as [Faults].
+func NewSet(files []*File) (*Set, error) {
+	b := newBuilder(files)
+	for _, f := range files {
+		b.addPolicies(f)
+	}
+	b.setIPv6Prefix(files)
+	b.addViews(files)
+	for _, p := range b.set.policies {
+		b.compile(p)
+	}
+	if err := quoted(b.faults, files...); err != nil {
+		return nil, err
+	}
+	for _, v := range b.views() {
+		v.index = newIndex(v.policies)
+	}
+	return b.set, nil
+}
+
+// version hashes what the files say, so that the same files have the same version on every instance.
+func version(files []*File) string {
+	h := sha256.New()
+	for _, f := range files {
+		sum := sha256.Sum256(f.source)
+		h.Write(sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
+}

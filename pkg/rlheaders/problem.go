@@ -1,0 +1,60 @@
+package rlheaders
+
+import (
+	"strconv"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// deny adds what only a denial carries: when to come back, if ever, and the problem.
+func (a *Answer) deny(t *templates, d *ratelimit.Decision) {
+	var wait int64
+	final := false
+	unavailable := true
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		if c.Shadow() || !c.Denied() {
+			continue
+		}
+		wait = max(wait, Seconds(c.Result.Wait))
+		final = final || c.Final()
+		unavailable = unavailable && c.Result.Source == ratelimit.FromClosed
+	}
+	if !final {
+		a.RetryAfter = strconv.AppendInt(a.RetryAfter, max(1, wait), 10)
+	}
+	if unavailable {
+		a.Body = append(a.Body, `{"type":"/errors/temporary-reduced-capacity","title":"Temporary reduced capacity","status":429,"code":"TEMPORARY_REDUCED_CAPACITY"`...)
+	} else {
+		a.Body = append(a.Body, `{"type":"/errors/rate-limited","title":"Too Many Requests","status":429,"code":"RATE_LIMITED"`...)
+	}
+	a.appendViolated(t, d)
+	if len(a.RetryAfter) > 0 {
+		a.Body = append(append(a.Body, `,"retryAfterSeconds":`...), a.RetryAfter...)
+	}
+	a.Body = append(a.Body, '}')
+}
+
+// appendViolated names the policies that denied, the strictest first, as far as clients may know them.
+func (a *Answer) appendViolated(t *templates, d *ratelimit.Decision) {
+	a.shown = a.shown[:0]
+	for i := range d.Checks {
+		if c := &d.Checks[i]; !c.Shadow() && c.Denied() && c.Policy.Expose != policy.ExposeNever {
+			a.insert(c)
+		}
+	}
+	for i, c := range a.shown {
+		name := t.numbers[c.Numbers.Index].jsonName
+		if i == 0 {
+			a.Body = append(append(a.Body, `,"policy":`...), name...)
+			a.Body = append(a.Body, `,"violated-policies":[`...)
+		} else {
+			a.Body = append(a.Body, ',')
+		}
+		a.Body = append(a.Body, name...)
+	}
+	if len(a.shown) > 0 {
+		a.Body = append(a.Body, ']')
+	}
+}

@@ -1,0 +1,142 @@
+// Package rlheaders turns a decision into what a client is told: the header fields RateLimit and RateLimit-Policy of
+// draft-ietf-httpapi-ratelimit-headers-11, Retry-After, and a problem+json body (RFC 9457) for denials.
+//
+// In the draft's words a policy has a quota q and a window w in seconds; a client has r left, for the next t seconds.
+package rlheaders
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// The names of the header fields.
+const (
+	FieldPolicy       = "RateLimit-Policy"
+	FieldRateLimit    = "RateLimit"
+	FieldRetryAfter   = "Retry-After"
+	FieldContentType  = "Content-Type"
+	FieldCacheControl = "Cache-Control"
+)
+
+// What denials carry, and only they: Envoy adds to the upstream's own fields instead of replacing them.
+const (
+	ProblemContentType = "application/problem+json"
+	NoStore            = "no-store"
+)
+
+// Answer is what a client is told. An empty slice means that the field is not sent. It is meant to be reused; its bytes are
+// valid until it is rendered again.
+type Answer struct {
+	Policy     []byte // value of RateLimit-Policy
+	RateLimit  []byte // value of RateLimit
+	RetryAfter []byte // value of Retry-After: whole seconds, at least 1
+	Body       []byte // the problem, for a denial
+	// Binding is the strictest policy shown to clients or not, nil if none applied.
+	Binding *ratelimit.Check
+
+	shown []*ratelimit.Check // scratch
+}
+
+// Renderer renders decisions. What does not change between two answers under one policy set is made once per set. The zero
+// Renderer is ready for use, by any number of goroutines.
+type Renderer struct {
+	current atomic.Pointer[templates]
+}
+
+// Render fills a with what d's client is told.
+func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
+	t := r.templates(d.Set)
+	a.Policy, a.RateLimit, a.RetryAfter, a.Body = a.Policy[:0], a.RateLimit[:0], a.RetryAfter[:0], a.Body[:0]
+	a.Binding = nil
+	a.shown = a.shown[:0]
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		if c.Shadow() {
+			continue
+		}
+		if a.Binding == nil || ratelimit.Stricter(c, a.Binding) {
+			a.Binding = c
+		}
+		if Shows(c) {
+			a.insert(c)
+		}
+	}
+	for _, c := range a.shown {
+		n := &t.numbers[c.Numbers.Index]
+		if len(a.Policy) > 0 {
+			a.Policy = append(a.Policy, ", "...)
+		}
+		a.Policy = append(a.Policy, n.policyItem...)
+		if c.Known {
+			a.RateLimit = appendItem(a.RateLimit, n, c)
+		}
+	}
+	if !d.Allowed {
+		a.deny(t, d)
+	}
+}
+
+// Shows reports whether the client may see the check's numbers in this answer.
+func Shows(c *ratelimit.Check) bool {
+	switch c.Policy.Expose {
+	case policy.ExposeNever:
+		return false
+	case policy.ExposeOnReject:
+		return c.Denied()
+	}
+	return true
+}
+
+// insert keeps shown in order, the most constraining first, with one element a policy.
+func (a *Answer) insert(c *ratelimit.Check) {
+	at := len(a.shown)
+	for at > 0 && ratelimit.Stricter(c, a.shown[at-1]) {
+		at--
+	}
+	for i, other := range a.shown {
+		if other.Policy != c.Policy {
+			continue
+		}
+		if i < at {
+			return
+		}
+		copy(a.shown[at+1:i+1], a.shown[at:i])
+		a.shown[at] = c
+		return
+	}
+	a.shown = append(a.shown, nil)
+	copy(a.shown[at+1:], a.shown[at:])
+	a.shown[at] = c
+}
+
+// appendItem appends "name";r=…;t=… to the field's list.
+func appendItem(b []byte, n *numbers, c *ratelimit.Check) []byte {
+	if len(b) > 0 {
+		b = append(b, ", "...)
+	}
+	r := remaining(c)
+	b = append(append(b, n.name...), ";r="...)
+	b = strconv.AppendInt(b, r, 10)
+	if t, ok := n.reset(c, r); ok {
+		b = append(b, ";t="...)
+		b = strconv.AppendInt(b, t, 10)
+	}
+	return b
+}
+
+// Left gives r and t of a check that is Known; hasReset is false if nothing is known of t.
+func (r *Renderer) Left(d *ratelimit.Decision, c *ratelimit.Check) (left, reset int64, hasReset bool) {
+	left = remaining(c)
+	reset, hasReset = r.templates(d.Set).numbers[c.Numbers.Index].reset(c, left)
+	return left, reset, hasReset
+}
+
+// remaining is r: what is left in whole units, never shown negative.
+func remaining(c *ratelimit.Check) int64 { return int64(max(0, c.Result.Remaining)) }
+
+// Seconds are whole seconds, rounded up.
+func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -1,0 +1,210 @@
+package rls
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/rlheaders"
+)
+
+// Hooks are told what is wrong or unusual about calls. Each may be nil; none may keep what it is given.
+type Hooks struct {
+	// OnRefused: a call was answered with an error, since it has no domain or no descriptors at all.
+	OnRefused func(reason string)
+	// OnUnknownDomain: no policy file serves the call's domain, so it was let through.
+	OnUnknownDomain func(domain []byte)
+	// OnUnmatched: n of the call's descriptors fed no policy.
+	OnUnmatched func(domain []byte, n int)
+	// OnTruncated: the call had more descriptors or entries than are read.
+	OnTruncated func(domain []byte)
+	// OnLimitIgnored: n of the call's descriptors carried a limit of their own, which is not used.
+	OnLimitIgnored func(domain []byte, n int)
+}
+
+// Service answers Envoy's calls with a limiter's decisions. It implements [Handler].
+type Service struct {
+	limiter  *ratelimit.Limiter
+	hooks    Hooks
+	renderer rlheaders.Renderer
+}
+
+// NewService makes a service that decides with l.
+func NewService(l *ratelimit.Limiter, h Hooks) *Service {
+	nop := func([]byte, int) {}
+	if h.OnRefused == nil {
+		h.OnRefused = func(string) {}
+	}
+	if h.OnUnknownDomain == nil {
+		h.OnUnknownDomain = func([]byte) {}
+	}
+	if h.OnTruncated == nil {
+		h.OnTruncated = func([]byte) {}
+	}
+	if h.OnUnmatched == nil {
+		h.OnUnmatched = nop
+	}
+	if h.OnLimitIgnored == nil {
+		h.OnLimitIgnored = nop
+	}
+	return &Service{limiter: l, hooks: h}
+}
+
+// ShouldRateLimit decides req. The only errors are those of a caller that sends no domain or no descriptors: nothing that a
+// client of Envoy controls gives one, for Envoy lets a request through when its call fails.
+func (s *Service) ShouldRateLimit(ctx context.Context, req *Request, resp *Response) error {
+	if len(req.Domain) == 0 {
+		return s.refuse("the rate limit domain must not be empty")
+	}
+	if len(req.Descriptors) == 0 {
+		return s.refuse("the rate limit request must have descriptors")
+	}
+	r := s.limiter.Begin(req.Domain)
+	defer r.Release()
+	s.fill(r, req)
+	d := s.limiter.Check(ctx, r)
+	s.report(req, d)
+	s.respond(req, d, resp)
+	return nil
+}
+
+func (s *Service) refuse(reason string) error {
+	s.hooks.OnRefused(reason)
+	return status.Error(codes.InvalidArgument, reason)
+}
+
+// fill gives r the attributes and costs that req carries.
+func (s *Service) fill(r *ratelimit.Request, req *Request) {
+	if req.HitsAddend != 0 {
+		r.SetCost(uint64(req.HitsAddend))
+	}
+	if req.Truncated {
+		r.SetPartial()
+		s.hooks.OnTruncated(req.Domain)
+	}
+	limits := 0
+	for i := range req.Descriptors {
+		d := &req.Descriptors[i]
+		for j := range d.Entries {
+			r.Add(i, d.Entries[j].Key, d.Entries[j].Value)
+		}
+		switch {
+		case d.HasHits:
+			r.SetGroupCost(i, d.HitsAddend, d.IsNegativeHits)
+		case d.IsNegativeHits:
+			r.SetGroupCost(i, max(1, uint64(req.HitsAddend)), true)
+		}
+		if d.HasLimit {
+			limits++
+		}
+	}
+	if limits > 0 {
+		s.hooks.OnLimitIgnored(req.Domain, limits)
+	}
+}
+
+func (s *Service) report(req *Request, d *ratelimit.Decision) {
+	if !d.DomainKnown {
+		s.hooks.OnUnknownDomain(req.Domain)
+		return
+	}
+	if n := len(req.Descriptors) - bits.OnesCount64(d.Used); n > 0 {
+		s.hooks.OnUnmatched(req.Domain, n)
+	}
+}
+
+// respond renders d.
+func (s *Service) respond(req *Request, d *ratelimit.Decision, resp *Response) {
+	f := &resp.fields
+	s.renderer.Render(d, f)
+	resp.Code = OK
+	resp.header("ratelimit-policy", f.Policy)
+	resp.header("ratelimit", f.RateLimit)
+	if !d.Allowed {
+		resp.Code = OverLimit
+		resp.header("retry-after", f.RetryAfter)
+		resp.header("content-type", problemJSON)
+		resp.header("cache-control", noStore)
+		resp.Body = f.Body
+	}
+	if f.Binding != nil {
+		resp.Policy, resp.Source = f.Binding.Policy.ID, f.Binding.Result.Source.String()
+	}
+	for i := range req.Descriptors {
+		resp.Statuses = append(resp.Statuses, s.status(d, strictest(d, i)))
+	}
+}
+
+var (
+	problemJSON = []byte(rlheaders.ProblemContentType)
+	noStore     = []byte(rlheaders.NoStore)
+)
+
+func (r *Response) header(name string, value []byte) {
+	if len(value) > 0 {
+		r.Headers = append(r.Headers, Header{name, value})
+	}
+}
+
+// strictest is the strictest check that used group i in its match or key; nil if there is none.
+func strictest(d *ratelimit.Decision, i int) *ratelimit.Check {
+	var s *ratelimit.Check
+	for j := range d.Checks {
+		c := &d.Checks[j]
+		if c.Groups>>i&1 == 1 && !c.Shadow() && (s == nil || ratelimit.Stricter(c, s)) {
+			s = c
+		}
+	}
+	return s
+}
+
+// status is a descriptor's part of the answer. Of c's numbers it tells only what the header fields may tell.
+func (s *Service) status(d *ratelimit.Decision, c *ratelimit.Check) Status {
+	if c == nil {
+		return Status{Code: OK}
+	}
+	st := Status{Code: OK}
+	if c.Denied() {
+		st.Code = OverLimit
+	}
+	if !c.Known || !rlheaders.Shows(c) {
+		return st
+	}
+	left, reset, _ := s.renderer.Left(d, c)
+	st.HasLimit = true
+	st.RequestsPerUnit, st.Unit = perUnit(c.Numbers)
+	st.Remaining = saturate(float64(left))
+	st.ResetSeconds = reset
+	return st
+}
+
+// perUnit gives a limit in the only form that the protocol has for one. A window that is no unit has none.
+func perUnit(n *policy.Numbers) (uint32, Unit) {
+	if n.Kind == algorithm.TokenBucket {
+		return saturate(n.Refill), unitOf(time.Duration(n.Unit))
+	}
+	return saturate(n.Capacity), unitOf(time.Duration(n.Window) * time.Microsecond)
+}
+
+func unitOf(d time.Duration) Unit {
+	switch d {
+	case time.Second:
+		return Second
+	case time.Minute:
+		return Minute
+	case time.Hour:
+		return Hour
+	case 24 * time.Hour:
+		return Day
+	}
+	return 0
+}
+
+func saturate(n float64) uint32 { return uint32(min(n, math.MaxUint32)) }
