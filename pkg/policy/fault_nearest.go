@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// didYouMean is the hint for a wrong name: the nearest right one, or all of them if none is near.
+func didYouMean(wrong string, right []string) string {
+	if best := nearest(wrong, right); best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	return "write " + oneOf(right)
+}
+
+// nearest gives the name that wrong is most likely a misspelling of, or "" if there is none.
+func nearest(wrong string, right []string) string {
+	const longest = 64 // nobody misspells a name as something longer
+	if len(wrong) > longest {
+		return ""
+	}
+	folded := fold(wrong)
+	best, bestDistance := "", 1+max(1, len(folded)/3)
+	for _, name := range right {
+		if d := distance(folded, fold(name)); d < bestDistance {
+			best, bestDistance = name, d
+		}
+	}
+	return best
+}
+
+// fold removes what people most often get wrong in a name: case, hyphens, underscores.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == ' ' {
+			return -1
+		}
+		return r
+	}, strings.ToLower(s))
+}
+
+// distance counts the insertions, deletions, substitutions and swaps of neighbours that lead from a to b.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := last[j]
+			if a[i] != b[j] {
+				substitute++
+			}
+			row[j+1] = min(substitute, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+// oneOf lists names as prose: a, b or c.
+func oneOf(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}

@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// byteOrderMark may stand at the beginning of a file written on Windows.
+var byteOrderMark = []byte("\ufeff")
+
+// Parse reads one policy file from data and checks everything that can be checked without the others. path only names it in
+// positions. The error is of type [Faults] and holds all faults of the file.
+func Parse(path string, data []byte) (*File, error) {
+	file, faults := parse(path, data)
+	faults = append(faults, duplicateIDs([]*File{file})...)
+	if err := quoted(faults, file); err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+// Load reads policy files and makes a Set of them. Each path is a file or a directory: of a directory every *.yaml and *.yml
+// counts, in the order of names, but not hidden files (a ConfigMap's ..data among them) and editors' backups. The error is of
+// type [Faults] and holds all faults of all files, those of the file system included.
+func Load(paths ...string) (*Set, error) {
+	if len(paths) == 0 {
+		return nil, errors.New("no policy file given")
+	}
+	var files []*File
+	var faults Faults
+	for _, path := range paths {
+		sources, bad := readPath(path)
+		faults = append(faults, bad...)
+		for _, s := range sources {
+			file, bad := parse(s.path, s.data)
+			files, faults = append(files, file), append(faults, bad...)
+		}
+	}
+	faults = append(faults, duplicateIDs(files)...)
+	if err := quoted(faults, files...); err != nil {
+		return nil, err
+	}
+	return NewSet(files)
+}
+
+// parse reads one file as far as it can. Its faults are not yet quoted.
+func parse(path string, data []byte) (*File, Faults) {
+	file := &File{Path: path, IPv6Prefix: DefaultIPv6Prefix, source: bytes.Clone(bytes.TrimPrefix(data, byteOrderMark))}
+	l := &loader{path: path}
+	if len(data) > maxFileBytes {
+		l.fault(Position{File: path}, "", "larger than %d MiB", maxFileBytes>>20)
+		return file, l.faults
+	}
+	if root, ok := l.document(file.source); ok {
+		l.file(file, root)
+	}
+	return file, l.faults
+}
+
+// duplicateIDs gives a fault for every policy whose id an earlier one has, in the same file or another.
+func duplicateIDs(files []*File) Faults {
+	var faults Faults
+	first := map[string]Position{}
+	for _, file := range files {
+		for _, p := range file.Policies {
+			if p.ID == "" {
+				continue
+			}
+			if at, taken := first[p.ID]; taken {
+				faults = append(faults, newFault(p.Pos, fmt.Sprintf("first at %v", at), "two policies have the id %q", p.ID))
+				continue
+			}
+			first[p.ID] = p.Pos
+		}
+	}
+	return faults
+}

@@ -1,0 +1,143 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+)
+
+// maxKey is how many attributes a policy can count by.
+const maxKey = 8
+
+var policyFields = []string{
+	"id", "name", "match", "key", "hashTag", "algorithm",
+	"capacity", "refillPerSecond", "refillPerMinute", "refillPerHour", "refillPerDay", "overdraft", "limit", "window",
+	"onStoreFailure", "onMissingKey", "expose", "advertise", "mode", "charge", "normalize", "overrides",
+}
+
+var algorithms = []choice[algorithm.Kind]{{"token-bucket", algorithm.TokenBucket}, {"sliding-log", algorithm.SlidingLog}}
+
+var failureModes = []choice[FailureMode]{{"local", Local}, {"open", Open}, {"closed", Closed}}
+
+var missingKeys = []choice[MissingKey]{{"skip", SkipPolicy}, {"deny", DenyRequest}}
+
+var exposes = []choice[Expose]{{"always", ExposeAlways}, {"onReject", ExposeOnReject}, {"never", ExposeNever}}
+
+var advertises = []choice[Advertise]{{"burst", AdvertiseBurst}, {"sustained", AdvertiseSustained}}
+
+var modes = []choice[Mode]{{"enforce", Enforce}, {"shadow", Shadow}}
+
+var charges = []choice[Charge]{{"prepaid", Prepaid}, {"postpaid", Postpaid}}
+
+var normalizes = []choice[Normalize]{{"none", NormalizeNone}, {"lower", NormalizeLower}}
+
+// policy reads one policy. It is complete only if no fault was noted.
+func (l *loader) policy(node ast.Node, domain string) *Policy {
+	p := &Policy{Domain: domain, Pos: l.pos(node)}
+	o, ok := l.object(node, "a policy", policyFields)
+	if !ok {
+		return p
+	}
+	l.identity(p, &o)
+	if f, ok := o.fields["match"]; ok {
+		p.Match = l.conditions(f)
+	}
+	l.key(p, &o)
+	l.behaviour(p, &o)
+	l.policyNumbers(p, &o)
+	return p
+}
+
+// identity reads what the policy is called.
+func (l *loader) identity(p *Policy, o *object) {
+	l.missing(o, "id", "")
+	if id, f, ok := l.text(o, "id"); ok {
+		p.ID, p.Pos = id, f.pos
+		l.shownName(f, id)
+		o.what = "policy " + id
+	}
+	p.Name = p.ID
+	if name, f, ok := l.text(o, "name"); ok {
+		p.Name = name
+		l.shownName(f, name)
+	}
+}
+
+// shownName refuses what a header field cannot carry as a structured-field string (RFC 9651, section 3.3.3).
+func (l *loader) shownName(f field, name string) {
+	for _, r := range name {
+		if r < ' ' || r > '~' {
+			l.fault(f.pos, "use printable ASCII characters", "%s cannot hold the character %q", f.name, r)
+			return
+		}
+	}
+	if name == "" || len(name) > maxName {
+		l.fault(f.pos, "", "%s has 1 to %d characters, not %d", f.name, maxName, len(name))
+	}
+}
+
+// key reads what the policy counts by.
+func (l *loader) key(p *Policy, o *object) {
+	l.missing(o, "key", "write key: [] for one bucket that all requests share")
+	if f, ok := o.fields["key"]; ok {
+		p.Key = l.keyAttributes(f)
+	}
+	tag, f, ok := l.text(o, "hashTag")
+	if !ok || !l.attributeName(f.pos, tag) {
+		return
+	}
+	p.HashTag = tag
+	if o.has("key") && !slices.Contains(p.Key, tag) && !o.has("onMissingKey") && !o.meant["onMissingKey"] {
+		l.fault(f.key, "write onMissingKey: deny or skip",
+			"hashTag %s is not in key: say what happens to a request without it", tag)
+	}
+}
+
+func (l *loader) keyAttributes(f field) []string {
+	nodes, ok := l.list(f, "key: [ip]; for one bucket that all requests share, key: []")
+	if !ok {
+		return nil
+	}
+	names := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		name, ok := scalar(n)
+		switch {
+		case !ok:
+			l.fault(l.pos(n), "", "key lists names of attributes, not %s", kindOf(n))
+		case !l.attributeName(l.pos(n), name):
+		case slices.Contains(names, name):
+			l.fault(l.pos(n), "", "key has %s twice", name)
+		default:
+			names = append(names, name)
+		}
+	}
+	if len(names) > maxKey {
+		l.fault(f.pos, "", "key has %d attributes, more than %d", len(names), maxKey)
+	}
+	return names
+}
+
+// behaviour reads how the policy acts, apart from its numbers.
+func (l *loader) behaviour(p *Policy, o *object) {
+	l.missing(o, "onStoreFailure", "write onStoreFailure: local, open or closed")
+	p.OnStoreFailure = choose(l, o, "onStoreFailure", failureModes)
+	p.OnMissingKey = orDefault(choose(l, o, "onMissingKey", missingKeys), SkipPolicy)
+	if p.OnStoreFailure == Closed && !o.has("onMissingKey") {
+		p.OnMissingKey = DenyRequest
+	}
+	p.Expose = orDefault(choose(l, o, "expose", exposes), ExposeAlways)
+	p.Advertise = orDefault(choose(l, o, "advertise", advertises), AdvertiseBurst)
+	p.Mode = orDefault(choose(l, o, "mode", modes), Enforce)
+	p.Charge = orDefault(choose(l, o, "charge", charges), Prepaid)
+	p.Normalize = orDefault(choose(l, o, "normalize", normalizes), NormalizeNone)
+}
+
+func orDefault[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
