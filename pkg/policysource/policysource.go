@@ -34,7 +34,7 @@ type Options struct {
 	// PollOnly keeps Run from asking the system for changes, for file systems that do not tell of them.
 	PollOnly bool
 
-	// OnSet gets every new set, the first included, before Load returns it and before it counts as loaded.
+	// OnSet gets every new set, the first included, before Load returns it.
 	OnSet func(*policy.Set)
 	// OnError gets what kept a new set from being loaded, once until it changes.
 	OnError func(error)
@@ -145,19 +145,20 @@ func (s *Source) readSettled(before content) (*policy.Set, digest, error) {
 var errUnsettled = errors.New("changes while it is read")
 
 func (s *Source) accept(sum digest, set *policy.Set) {
-	if s.opts.OnSet != nil {
-		s.opts.OnSet(set)
-	}
 	s.good = sum
 	s.set.Store(set)
 
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.status.Version = set.Version()
 	s.status.LoadedAt = time.Now()
 	s.status.Err = nil
 	s.status.FailedAt = time.Time{}
 	s.status.Loads++
+	s.mu.Unlock()
+
+	if s.opts.OnSet != nil {
+		s.opts.OnSet(set)
+	}
 }
 
 // takenBack notes that the files hold the set in force again: a fault was taken back.
