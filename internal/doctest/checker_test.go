@@ -1,0 +1,111 @@
+package doctest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// checker checks documents. Its fields are what blocks need to run.
+type checker struct {
+	root    string
+	scratch string   // for files of its own
+	envoy   string   // the real Envoy; empty: not installed
+	box     *sandbox // for the commands of one document
+	// startDemo gives a sandbox with the demo running, for commands that need it. It is called once, if at all.
+	startDemo func() *sandbox
+	demo      *sandbox
+	// counts has how many blocks of each language were checked, so that a search that finds nothing is noticed.
+	counts map[string]int
+	// notChecked are blocks that need what is not there.
+	notChecked []string
+}
+
+// check reports every fault of a document.
+func (c *checker) check(ctx context.Context, path, text string) []error {
+	doc, err := parse(path, text)
+	if err != nil {
+		return []error{err}
+	}
+	faults := checkLinks(c.root, doc)
+	for _, b := range doc.blocks {
+		if err := c.checkBlock(ctx, b); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
+}
+
+// commandLike finds what would be a command in a block that is not run.
+var commandLike = regexp.MustCompile(`(?m)^\s*(\$ |make |curl |envoy-rls )`)
+
+func (c *checker) checkBlock(ctx context.Context, b block) error {
+	c.counts[b.lang]++
+	switch b.lang {
+	case "sh", "console":
+		return c.checkCommands(ctx, b)
+	case "yaml":
+		return c.checkYAML(ctx, b)
+	case "json":
+		if !json.Valid([]byte(b.body)) {
+			return b.errorf("not valid JSON")
+		}
+		return nil
+	case "text", "http":
+		if found := commandLike.FindString(b.body); found != "" {
+			return b.errorf("holds a command (%s): make it sh or console, so that it is run", strings.TrimSpace(found))
+		}
+		return nil
+	default:
+		return b.errorf("unknown kind; use sh, console, yaml, json, http or text")
+	}
+}
+
+func (c *checker) checkCommands(ctx context.Context, b block) error {
+	box := c.box
+	switch b.mark {
+	case "":
+	case "demo":
+		if c.envoy == "" {
+			c.skip(b)
+			return nil
+		}
+		if c.demo == nil {
+			c.demo = c.startDemo()
+		}
+		box = c.demo
+	default:
+		return b.errorf("unknown mark %q; there is only demo", b.mark)
+	}
+	if b.lang == "sh" {
+		return box.checkShell(ctx, b)
+	}
+	return box.checkConsole(ctx, b)
+}
+
+// skip notes that a block needs the real Envoy, which is not there.
+func (c *checker) skip(b block) {
+	c.notChecked = append(c.notChecked, fmt.Sprintf("%s:%d", b.file, b.line))
+}
+
+// documents lists the project's Markdown files, relative to root.
+func documents(root string) ([]string, error) {
+	var paths []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range found {
+			relative, err := filepath.Rel(root, path)
+			if err != nil {
+				return nil, err
+			}
+			paths = append(paths, relative)
+		}
+	}
+	return paths, nil
+}

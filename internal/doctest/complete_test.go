@@ -1,0 +1,114 @@
+package doctest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(projectRoot, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// section gives the part of a Markdown file below one heading.
+func section(t *testing.T, text, heading string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(text, "\n## "+heading+"\n")
+	require.True(t, found, "no heading %q", heading)
+	part, _, _ := strings.Cut(rest, "\n## ")
+	return part
+}
+
+// listed gives the words in backquotes of a section's tables' first columns, sorted, each once.
+func listed(text string, pattern *regexp.Regexp) []string {
+	var words []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		first, _, _ := strings.Cut(line[2:], " |")
+		words = append(words, pattern.FindAllString(first, -1)...)
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+// Every field that the schema of policy files knows is in the reference, and nothing else is.
+func TestReferenceHasEveryField(t *testing.T) {
+	var schema any
+	require.NoError(t, json.Unmarshal([]byte(readFile(t, "config/policies.schema.json")), &schema))
+	fields := map[string]bool{}
+	collectProperties(schema, fields)
+	require.Contains(t, fields, "onStoreFailure", "the walk through the schema is wrong")
+	require.Contains(t, fields, "ipv6Prefix", "the walk through the schema is wrong")
+
+	reference := listed(section(t, readFile(t, "README.md"), "Policy reference"), regexp.MustCompile(`\w+`))
+	for _, field := range reference {
+		require.Contains(t, fields, field, "README lists a field that no policy file can have")
+	}
+	for field := range fields {
+		if field != "comment" && field != "until" { // of an override; in docs/policies.md
+			require.Contains(t, reference, field, "README does not list it")
+		}
+	}
+}
+
+// collectProperties gathers the names below every "properties" of a JSON Schema.
+func collectProperties(node any, names map[string]bool) {
+	switch node := node.(type) {
+	case map[string]any:
+		if properties, ok := node["properties"].(map[string]any); ok {
+			for name := range properties {
+				names[name] = true
+			}
+		}
+		for _, child := range node {
+			collectProperties(child, names)
+		}
+	case []any:
+		for _, child := range node {
+			collectProperties(child, names)
+		}
+	}
+}
+
+// Every flag of serve is in the reference, and nothing else is.
+func TestReferenceHasEveryFlag(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), filepath.Join(binaries, "envoy-rls"), "serve", "--help").CombinedOutput()
+	require.NoError(t, err)
+	pattern := regexp.MustCompile(`--[a-z][a-z-]+`)
+	var flags []string
+	for line := range strings.Lines(string(out)) {
+		if flag := pattern.FindString(line); flag != "" && flag != "--help" && strings.HasPrefix(strings.TrimSpace(line), "-") {
+			flags = append(flags, flag)
+		}
+	}
+	slices.Sort(flags)
+	require.NotEmpty(t, flags, "no flags found in\n%s", out)
+	require.Equal(t, slices.Compact(flags), listed(section(t, readFile(t, "README.md"), "Command line"), pattern))
+}
+
+// Every direct dependency of every module has its line among the decisions.
+func TestDependenciesHaveAReason(t *testing.T) {
+	reasons := readFile(t, "docs/adr/0004-dependencies.md")
+	requirement := regexp.MustCompile(`(?m)^\s*(?:require )?([a-z0-9.-]+\.[a-z]+/\S+) v\S+$`) // no "// indirect" behind it
+	for _, file := range []string{"go.mod", "e2e/go.mod", "bench/go.mod"} {
+		found := requirement.FindAllStringSubmatch(readFile(t, file), -1)
+		require.NotEmpty(t, found, file)
+		for _, match := range found {
+			if match[1] != "github.com/envoy-rls/envoy-rls" {
+				require.Contains(t, reasons, "| "+match[1]+" |", file)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package doctest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+// checkYAML tells by a block's top-level keys what it is: a policy file, a whole Envoy configuration or a part of one.
+func (c *checker) checkYAML(ctx context.Context, b block) error {
+	var content map[string]any
+	if err := yaml.Unmarshal([]byte(b.body), &content); err != nil {
+		return b.errorf("%w", err)
+	}
+	switch {
+	case content["policies"] != nil:
+		return checkPolicies(b)
+	case content["static_resources"] != nil:
+		return c.checkEnvoy(ctx, b, b.body)
+	default:
+		whole, err := completeEnvoy(content)
+		if err != nil {
+			return b.errorf("%w", err)
+		}
+		return c.checkEnvoy(ctx, b, whole)
+	}
+}
+
+func checkPolicies(b block) error {
+	file, err := policy.Parse(b.file, []byte(b.body))
+	if err == nil {
+		_, err = policy.NewSet([]*policy.File{file})
+	}
+	if err != nil {
+		return b.errorf("%w", err)
+	}
+	return nil
+}
+
+// envoyBase is the smallest configuration that a part can be put into.
+const envoyBase = `
+static_resources:
+  listeners:
+  - name: http
+    address: {socket_address: {address: 127.0.0.1, port_value: 0}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: http
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - match: {prefix: /}
+                route: {cluster: upstream}
+          http_filters: []
+  clusters: []
+`
+
+const (
+	router    = `{name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}`
+	endpoints = `
+- {name: upstream, type: STATIC, load_assignment: {cluster_name: upstream, endpoints: []}}
+- name: ratelimit
+  type: STATIC
+  load_assignment: {cluster_name: ratelimit, endpoints: []}
+  typed_extension_protocol_options:
+    envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+      "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+      explicit_http_config: {http2_protocol_options: {}}
+`
+)
+
+// completeEnvoy puts a part of an Envoy configuration where it belongs in envoyBase.
+func completeEnvoy(part map[string]any) (string, error) {
+	var base, routerFilter map[string]any
+	var clusters []any
+	err := errors.Join(yaml.Unmarshal([]byte(envoyBase), &base), yaml.Unmarshal([]byte(router), &routerFilter),
+		yaml.Unmarshal([]byte(endpoints), &clusters))
+	if err != nil {
+		return "", fmt.Errorf("the test's own configuration: %w", err)
+	}
+	resources := base["static_resources"].(map[string]any)
+	manager := dig(resources, "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
+	host := dig(manager, "route_config", "virtual_hosts", 0).(map[string]any)
+	var filters []any
+	for key, value := range part {
+		list, _ := value.([]any)
+		switch key {
+		case "http_filters":
+			filters = list
+		case "clusters":
+			clusters = replaceNamed(clusters, list)
+		case "rate_limits", "routes", "request_headers_to_remove", "typed_per_filter_config":
+			host[key] = value
+		case "use_remote_address", "xff_num_trusted_hops", "normalize_path", "merge_slashes", "path_with_escaped_slashes_action",
+			"strip_any_host_port", "early_header_mutation_extensions", "access_log":
+			manager[key] = value
+		default:
+			return "", fmt.Errorf("top-level key %q: neither a policy file nor a known part of an Envoy configuration", key)
+		}
+	}
+	manager["http_filters"] = append(filters, routerFilter)
+	resources["clusters"] = clusters
+	whole, err := yaml.Marshal(base)
+	return string(whole), err
+}
+
+// dig walks down maps and lists.
+func dig(value any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			value = value.(map[string]any)[step]
+		case int:
+			value = value.([]any)[step]
+		}
+	}
+	return value
+}
+
+// replaceNamed adds clusters, in place of those of the same name.
+func replaceNamed(old, added []any) []any {
+	names := map[any]bool{}
+	for _, cluster := range added {
+		names[dig(cluster, "name")] = true
+	}
+	kept := added
+	for _, cluster := range old {
+		if !names[dig(cluster, "name")] {
+			kept = append(kept, cluster)
+		}
+	}
+	return kept
+}
+
+// checkEnvoy has the real Envoy validate a configuration.
+func (c *checker) checkEnvoy(ctx context.Context, b block, config string) error {
+	if c.envoy == "" {
+		c.skip(b)
+		return nil
+	}
+	path := filepath.Join(c.scratch, fmt.Sprintf("%s-%d.yaml", strings.ReplaceAll(b.file, "/", "-"), b.line))
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, blockTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.envoy, "--mode", "validate", "-l", "error", "-c", path)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return b.errorf("%w\n%s", err, out)
+	}
+	return nil
+}
