@@ -46,6 +46,9 @@ func (a *Attributes) Reset(view *View) {
 	}
 	a.view, a.Partial, a.InvalidIPs = view, false, 0
 	a.used, a.arena, a.found = a.used[:0], a.arena[:0], a.found[:0]
+	if cap(a.arena) > maxKeptArena {
+		a.arena = nil
+	}
 	if n := len(view.set.attributes); len(a.values) < n {
 		a.values = append(a.values, make([]values, n-len(a.values))...)
 	}
@@ -63,9 +66,8 @@ func (a *Attributes) Add(group int, entry, raw []byte) bool {
 		a.put(id, raw, 1<<group)
 		return true
 	}
-	start := len(a.arena)
-	v, verdict := r.canonical(a.arena[start:], raw, a.view.set.ipv6Prefix)
-	a.keep(v, start)
+	v, verdict := r.canonical(a.room(len(raw)+maxValueBytes), raw, a.view.set.ipv6Prefix)
+	a.keep(v)
 	if verdict != valid {
 		a.InvalidIPs++
 	}
@@ -75,11 +77,23 @@ func (a *Attributes) Add(group int, entry, raw []byte) bool {
 	return true
 }
 
-// keep makes the arena as long as what was appended to its end, if v was.
-func (a *Attributes) keep(v []byte, start int) {
-	free := a.arena[start:cap(a.arena)]
-	if len(v) > 0 && len(v) <= len(free) && &v[0] == &free[:1][0] {
-		a.arena = a.arena[:start+len(v)]
+// maxKeptArena is the largest arena, in bytes, that one request leaves to the next.
+const maxKeptArena = 16 << 10
+
+// room is an empty slice at the end of the arena, with space for n bytes. What was made of an arena that is now too small
+// stays where it is.
+func (a *Attributes) room(n int) []byte {
+	if free := cap(a.arena) - len(a.arena); free < n {
+		a.arena = make([]byte, 0, max(2*cap(a.arena), n, 1<<10))
+	}
+	return a.arena[len(a.arena):]
+}
+
+// keep makes the arena end behind v, if v was written into its room.
+func (a *Attributes) keep(v []byte) {
+	free := a.arena[len(a.arena):cap(a.arena)]
+	if len(v) > 0 && len(v) <= len(free) && &v[0] == &free[0] {
+		a.arena = a.arena[:len(a.arena)+len(v)]
 	}
 }
 
@@ -175,22 +189,25 @@ func (a *Attributes) common(ids []int32) (groups uint64, several bool) {
 }
 
 func (a *Attributes) composeFor(t *template, group int) {
-	start := len(a.arena)
-	b := append(a.arena[start:], t.literals[0]...)
-	var groups uint64
+	length := len(t.literals[0])
 	for i, id := range t.parts {
 		v := a.value(id, group)
 		if v == nil {
 			return
 		}
+		length += len(v.b) + len(t.literals[i+1])
+	}
+	var groups uint64
+	b := append(a.room(length), t.literals[0]...)
+	for i, id := range t.parts {
+		v := a.value(id, group)
 		b = append(append(b, v.b...), t.literals[i+1]...)
 		groups |= v.groups
 	}
-	a.keep(b, start)
+	a.keep(b)
 	if r := &a.view.set.attributes[t.attribute].row; r.canonical != nil {
-		start = len(a.arena)
-		b, _ = r.canonical(a.arena[start:], b, a.view.set.ipv6Prefix)
-		a.keep(b, start)
+		b, _ = r.canonical(a.room(len(b)+maxValueBytes), b, a.view.set.ipv6Prefix)
+		a.keep(b)
 	}
 	if group != anyGroup {
 		groups = 1 << group

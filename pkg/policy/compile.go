@@ -11,7 +11,7 @@ func (b *builder) compile(p *Policy) {
 		c.key = append(c.key, b.id(name))
 	}
 	c.tag = -1
-	if name := p.tag(); name != "" {
+	if name := p.Tag(); name != "" {
 		c.tag = b.id(name)
 		c.foreignTag = !slices.Contains(c.key, c.tag)
 	}
@@ -34,8 +34,9 @@ func (b *builder) compile(p *Policy) {
 	}
 }
 
-// tag names the attribute in the braces of p's keys: hashTag, else tenant if the key has it, else ip, else the key's first.
-func (p *Policy) tag() string {
+// Tag names the attribute whose value stands in the braces of the policy's keys: hashTag, else tenant if the key has it, else ip,
+// else the key's first. Empty if the policy counts everything in one bucket.
+func (p *Policy) Tag() string {
 	switch {
 	case p.HashTag != "":
 		return p.HashTag

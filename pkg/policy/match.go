@@ -192,8 +192,7 @@ next:
 
 // key renders the bucket's key into the arena.
 func (a *Attributes) key(p *Policy, c *compiled, group int) Key {
-	start := len(a.arena)
-	b := a.arena[start:]
+	b := a.room(MaxKeyBytes)
 	if c.tag < 0 {
 		b = append(b, c.prefix...)
 	} else {
@@ -206,7 +205,7 @@ func (a *Attributes) key(p *Policy, c *compiled, group int) Key {
 	if p.Mode == Shadow {
 		b = append(b, shadowSuffix...)
 	}
-	a.keep(b, start)
+	a.keep(b)
 	return Key{b}
 }
 

@@ -1,0 +1,88 @@
+package policy
+
+// Explanation says how one policy relates to a request.
+type Explanation struct {
+	Policy *Policy
+	// Hits are the buckets that count the request, as Match gives them. Empty if the policy does not apply.
+	Hits []Hit
+	// Unmet are the conditions that keep it from applying. One alone makes a near miss.
+	Unmet []Unmet
+}
+
+// Unmet is a condition that does not hold, and the values that the request has instead.
+type Unmet struct {
+	Condition Condition
+	Got       []string
+}
+
+// Fact is an attribute as the policies see it, in canonical form.
+type Fact struct {
+	Attribute string
+	Value     string
+}
+
+// Explain tells of every policy of the view why it applies or not. It is Match for people: slow, but complete.
+func (a *Attributes) Explain() []Explanation {
+	hits := a.Match(nil)
+	var all []Explanation
+	for _, p := range a.view.policies {
+		e := Explanation{Policy: p}
+		for len(hits) > 0 && hits[0].Policy == p {
+			e.Hits, hits = append(e.Hits, hits[0]), hits[1:]
+		}
+		if len(e.Hits) == 0 {
+			e.Unmet = a.unmet(p)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// unmet lists the conditions that no value meets. Where each is met by some value, but never all in one group, it lists those on
+// attributes with several values.
+func (a *Attributes) unmet(p *Policy) []Unmet {
+	var none, scattered []Unmet
+	for i := range p.compiled.conditions {
+		c := &p.compiled.conditions[i]
+		got := a.all(c.attribute)
+		u := Unmet{Condition: p.Match[i]}
+		held := len(got) == 0 && c.holds(nil)
+		for _, v := range got {
+			u.Got = append(u.Got, string(v.b))
+			held = held || c.holds(v)
+		}
+		if !held {
+			none = append(none, u)
+		} else if len(got) > 1 {
+			scattered = append(scattered, u)
+		}
+	}
+	if len(none) > 0 {
+		return none
+	}
+	return scattered
+}
+
+func (a *Attributes) all(id int32) []*value {
+	vs := &a.values[id]
+	var list []*value
+	if vs.n > 0 {
+		list = append(list, &vs.first)
+	}
+	for i := range vs.more {
+		list = append(list, &vs.more[i])
+	}
+	return list
+}
+
+// Facts lists what is known of the request, composed attributes included: only attributes that some policy uses.
+func (a *Attributes) Facts() []Fact {
+	a.compose()
+	var facts []Fact
+	for id, at := range a.view.set.attributes {
+		for _, v := range a.all(int32(id)) {
+			facts = append(facts, Fact{at.name, string(v.b)})
+		}
+	}
+	return facts
+}
