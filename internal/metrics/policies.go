@@ -1,0 +1,232 @@
+package metrics
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// outcome is what a policy said about a request, as the label shows it.
+type outcome uint8
+
+const (
+	unasked outcome = iota // denied by another policy before the store was asked
+	allowed
+	denied
+	shadowAllowed
+	shadowDenied
+	outcomes = iota
+)
+
+const sources = int(ratelimit.FromNever) + 1
+
+func (o outcome) String() string {
+	return [outcomes]string{"unasked", "allowed", "denied", "shadow-allowed", "shadow-denied"}[o]
+}
+
+// policies counts by policy. A library counter looked up by its labels would cost each decision more than the decision; here
+// a policy's place in its set is its counters' place in a slice.
+type policies struct {
+	current atomic.Pointer[table]
+
+	mu   sync.Mutex
+	byID map[string]*counts // of the set in use: what a reload keeps goes on counting
+}
+
+// table is the counters of one policy set.
+type table struct {
+	set      *policy.Set
+	loadedAt time.Time
+	rows     []*counts // by policy.Policy.Index
+}
+
+// counts are one policy's counters.
+type counts struct {
+	id        string
+	decisions [outcomes][sources]atomic.Uint64
+	uncharged atomic.Uint64
+	missing   atomic.Pointer[[]missing]
+}
+
+// missing counts requests that lacked one attribute of the key.
+type missing struct {
+	attribute string
+	n         *atomic.Uint64
+}
+
+var (
+	decisionsDesc = desc("decisions_total", "What each policy said about the requests that it applied to.", "policy", "outcome", "source")
+	missingDesc   = desc("missing_keys_total", "Requests that a policy matched, but that lacked an attribute of its key.", "policy", "attribute")
+	unchargedDesc = desc("uncharged_cost_total", "Cost reported after the fact that found no room in its bucket.", "policy")
+	setInfoDesc   = desc("policy_set_info", "Always 1; the label names the policy set in force.", "version")
+	setLoadedDesc = desc("policy_set_loaded_timestamp_seconds", "When the policy set in force was loaded.")
+	setSizeDesc   = desc("policy_set_policies", "How many policies the set in force has.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+}
+
+func newPolicies() *policies { return &policies{byID: map[string]*counts{}} }
+
+// Use counts set as loaded and makes it the one that decisions are counted by. Call it before set decides: a policy that is in
+// the set before it and in set goes on counting, one that is not in set is counted no more.
+func (m *Metrics) Use(set *policy.Set) {
+	m.policies.use(set)
+	m.reloaded.Inc()
+	m.reloadsFailing.Set(0)
+}
+
+func (p *policies) use(set *policy.Set) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	byID := make(map[string]*counts, len(set.Policies()))
+	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, len(set.Policies()))}
+	for i, rule := range set.Policies() {
+		c := p.byID[rule.ID]
+		if c == nil {
+			c = &counts{id: strings.ToValidUTF8(rule.ID, "\uFFFD")}
+		}
+		c.knowAttributes(rule)
+		byID[rule.ID] = c
+		t.rows[i] = c
+	}
+	p.byID = byID
+	p.current.Store(t)
+}
+
+// knowAttributes makes counters for what the policy's key may lack, and keeps those of an earlier key.
+func (c *counts) knowAttributes(rule *policy.Policy) {
+	var list []missing
+	if old := c.missing.Load(); old != nil {
+		list = append(list, *old...)
+	}
+	for _, attribute := range append([]string{rule.HashTag}, rule.Key...) {
+		if attribute != "" && find(list, attribute) == nil {
+			list = append(list, missing{attribute, new(atomic.Uint64)})
+		}
+	}
+	c.missing.Store(&list)
+}
+
+func find(list []missing, attribute string) *atomic.Uint64 {
+	for i := range list {
+		if list[i].attribute == attribute {
+			return list[i].n
+		}
+	}
+	return nil
+}
+
+// count counts what each policy said.
+func (p *policies) count(d *ratelimit.Decision) {
+	t := p.current.Load()
+	if t == nil || t.set != d.Set {
+		p.countOther(d)
+		return
+	}
+	for i := range d.Checks {
+		check := &d.Checks[i]
+		t.rows[check.Policy.Index].count(check)
+	}
+	for i := range d.Skipped {
+		t.rows[d.Skipped[i].Policy.Index].lack(d.Skipped[i].Missing)
+	}
+}
+
+// countOther counts a decision of another set than the one in use: a request that was under way while the set changed.
+func (p *policies) countOther(d *ratelimit.Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range d.Checks {
+		if c := p.byID[d.Checks[i].Policy.ID]; c != nil {
+			c.count(&d.Checks[i])
+		}
+	}
+	for i := range d.Skipped {
+		if c := p.byID[d.Skipped[i].Policy.ID]; c != nil {
+			c.lack(d.Skipped[i].Missing)
+		}
+	}
+}
+
+func (c *counts) count(check *ratelimit.Check) {
+	o := unasked
+	switch check.Result.Outcome {
+	case ratelimit.Admitted:
+		o = allowed
+	case ratelimit.Denied:
+		o = denied
+	}
+	if o != unasked && check.Shadow() {
+		o += shadowAllowed - allowed
+	}
+	c.decisions[o][check.Result.Source].Add(1)
+	if check.Missing != "" {
+		c.lack(check.Missing)
+	}
+	if check.Result.Uncharged > 0 {
+		c.uncharged.Add(check.Result.Uncharged)
+	}
+}
+
+func (c *counts) lack(attribute string) {
+	if n := find(*c.missing.Load(), attribute); n != nil {
+		n.Add(1)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (p *policies) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{decisionsDesc, missingDesc, unchargedDesc, setInfoDesc, setLoadedDesc, setSizeDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. What never happened has no series: a policy has room for many more outcomes than
+// it will ever see.
+func (p *policies) Collect(ch chan<- prometheus.Metric) {
+	t := p.current.Load()
+	if t == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(setInfoDesc, 1, t.set.Version())
+	gauge(setLoadedDesc, float64(t.loadedAt.UnixMilli())/1e3)
+	gauge(setSizeDesc, float64(len(t.rows)))
+	for _, c := range t.rows {
+		c.collect(ch)
+	}
+}
+
+func (c *counts) collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		if n > 0 {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+		}
+	}
+	for o := range c.decisions {
+		for s := range c.decisions[o] {
+			counter(decisionsDesc, c.decisions[o][s].Load(), c.id, outcome(o).String(), sourceLabel(ratelimit.Source(s)))
+		}
+	}
+	for _, m := range *c.missing.Load() {
+		counter(missingDesc, m.n.Load(), c.id, m.attribute)
+	}
+	counter(unchargedDesc, c.uncharged.Load(), c.id)
+}
+
+func sourceLabel(s ratelimit.Source) string {
+	if s == 0 {
+		return "none"
+	}
+	return s.String()
+}
