@@ -6,7 +6,7 @@ set -euo pipefail
 
 check_format() {
   local bad
-  bad=$(go_files | xargs gofumpt -l)
+  bad=$(go_files | xargs gofumpt -l) || return
   if [ -n "$bad" ]; then
     printf 'not formatted (run: make fmt):\n%s\n' "$bad" >&2
     return 1
