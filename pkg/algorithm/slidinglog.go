@@ -29,7 +29,7 @@ type Log struct {
 // NewLog is an empty log that keeps its runs in ring.
 func NewLog(ring []Run) Log { return Log{ring: ring} }
 
-// Runs is how many runs the log holds, and Room how many its ring has place for.
+// Runs is how many runs the log holds.
 func (g *Log) Runs() int { return g.runs }
 
 // Room is how many runs the log's ring has place for.
@@ -140,21 +140,24 @@ func (g *Log) Forget(l Limits, time int64) {
 	g.runs -= n
 }
 
-// Add appends count entries at time, whether they fit into the limit or not.
+// Full reports whether Add at time has to join runs for want of room.
+func (g *Log) Full(time int64) bool {
+	return g.runs == len(g.ring) && (g.runs == 0 || g.run(g.runs-1).At != g.Now(time))
+}
+
+// Add appends count entries at time, whether they fit into the limit or not. The ring must have room for one run.
 func (g *Log) Add(count uint64, time int64) {
 	if count == 0 {
 		return
 	}
-	g.Clock = g.At(time)
-	total := g.totalBefore(g.runs) + count
-	if g.runs == len(g.ring) && g.run(g.runs-1).At != g.Last {
+	if g.Full(time) {
 		g.join()
 	}
-	if g.runs > 0 && (g.runs == len(g.ring) || g.run(g.runs-1).At == g.Last) {
-		*g.run(g.runs - 1) = Run{At: g.Last, Total: total}
-		return
+	g.Clock = g.At(time)
+	total := g.totalBefore(g.runs) + count
+	if g.runs == 0 || g.run(g.runs-1).At != g.Last && g.runs < len(g.ring) {
+		g.runs++
 	}
-	g.runs++
 	*g.run(g.runs - 1) = Run{At: g.Last, Total: total}
 }
 

@@ -1,0 +1,66 @@
+package memorybackend
+
+import (
+	"math"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+)
+
+// How many slots are looked at on each occasion.
+const (
+	sweepPerInsert = 4   // for lapsed buckets, by each call that adds one
+	sweepForClosed = 32  // for lapsed ones when a closed bucket finds no room
+	sample         = 32  // for a bucket to forget, when the shard is full
+	wideSample     = 512 // the same, while all seen so far are more in use than the new one
+)
+
+// sweepLocked looks at the next n slots and forgets the lapsed buckets among them.
+func (s *shard) sweepLocked(n int, now int64) {
+	for range n {
+		if here := &s.slots[s.hand]; here.kind != 0 && here.lapsed(now) {
+			s.dropLocked(s.hand) // which may bring another one here
+			continue
+		}
+		s.hand = s.next(s.hand)
+	}
+}
+
+// makeRoomLocked forgets one bucket: a lapsed one, else the one in a sample that has the smallest share in use, since that
+// gives the least away. It never forgets a closed one, and returns false if there are no others. A new bucket of which
+// spent will be in use makes the search go on until it finds one that is not more in use, so that many new keys drive each
+// other out and not a drained one.
+func (s *shard) makeRoomLocked(spent float64, now int64) bool {
+	best, least := -1, math.Inf(1)
+	for seen := range s.slots {
+		n := &s.slots[s.hand]
+		switch {
+		case n.kind == 0:
+		case n.lapsed(now):
+			s.dropLocked(s.hand)
+			return true
+		case !n.closed:
+			if share := s.missingLocked(n, now) / n.capacity; share < least {
+				best, least = s.hand, share
+			}
+		}
+		s.hand = s.next(s.hand)
+		if best >= 0 && (seen >= sample && least <= spent || seen >= wideSample) {
+			break
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	s.evicted++
+	s.evictedTokens += s.missingLocked(&s.slots[best], now)
+	s.dropLocked(best)
+	return true
+}
+
+// missingLocked is how much of a bucket is in use: what its client is given by forgetting it.
+func (s *shard) missingLocked(n *slot, now int64) float64 {
+	if n.kind == algorithm.SlidingLog {
+		return float64(s.logs[n.log].Count(n.limits(), now))
+	}
+	return n.capacity - n.tokens().Remaining(n.limits(), now)
+}
