@@ -1,0 +1,133 @@
+// Package e2e tests the whole thing from the outside: the service as a process, behind the real Envoy, with the configuration that the
+// project ships. Most tests are the scripts in testdata/script; commands_test.go says what their commands do.
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
+)
+
+// binaries are the programs under test. TestMain sets them before any test runs.
+var binaries struct{ envoy, service string }
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "envoy-rls-e2e-")
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if binaries.envoy, err = output("../scripts/install-envoy.sh"); err != nil {
+		return fail(err)
+	}
+	// A binary that is already there (one built with -race, say) can be named.
+	if binaries.service = os.Getenv("ENVOY_RLS_E2E_BINARY"); binaries.service == "" {
+		binaries.service = filepath.Join(dir, "envoy-rls")
+		build := exec.Command("go", "build", "-o", binaries.service, "./cmd/envoy-rls")
+		build.Dir = ".."
+		if out, err := build.CombinedOutput(); err != nil {
+			return fail(fmt.Errorf("build the service: %w\n%s", err, out))
+		}
+	}
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			return fail(err)
+		}
+	}
+	return code
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "e2e:", err)
+	return 1
+}
+
+// output runs a program and returns what it prints, without the last line end.
+func output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// patience bounds every wait for something that has to happen. A slow machine needs a part of it, a fault all of it.
+const patience = time.Minute
+
+// setup says what a test's lab is like.
+type setup struct {
+	policies  string // a file
+	instances int    // of the service; 0: 1
+	// envoyTimeout is how long Envoy waits for the service; 0: 1 s, which even a busy machine keeps; shippedTimeout: as configured.
+	envoyTimeout time.Duration
+	args         []string // further flags of the service; the last of two counts
+}
+
+const shippedTimeout = time.Duration(-1)
+
+// startLab starts a lab on free ports.
+func startLab(ctx context.Context, dir string, s setup) (*harness.Lab, error) {
+	o := harness.Options{
+		EnvoyBinary:   binaries.envoy,
+		EnvoyConfig:   "../envoy/envoy.yaml",
+		ServiceBinary: binaries.service,
+		ServiceArgs:   append([]string{"--drain-delay", "0s"}, s.args...),
+		Policies:      s.policies,
+		Dir:           dir,
+		EnvoyTimeout:  s.envoyTimeout,
+		Services:      make([]harness.ServiceAddress, max(1, s.instances)),
+	}
+	switch s.envoyTimeout {
+	case 0:
+		o.EnvoyTimeout = time.Second
+	case shippedTimeout:
+		o.EnvoyTimeout = 0
+	}
+	addresses := []*string{&o.Listen, &o.EnvoyAdmin, &o.Upstream}
+	for i := range o.Services {
+		addresses = append(addresses, &o.Services[i].GRPC, &o.Services[i].Admin)
+	}
+	for _, address := range addresses {
+		port, err := harness.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		*address = "127.0.0.1:" + strconv.Itoa(port)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return harness.Start(ctx, o)
+}
+
+// newLab starts a lab that ends with the test.
+func newLab(t *testing.T, s setup) *harness.Lab {
+	t.Helper()
+	lab, err := startLab(t.Context(), t.TempDir(), s)
+	require.NoError(t, err)
+	t.Cleanup(lab.Stop)
+	return lab
+}
+
+// writePolicies writes a policy file for one test.
+func writePolicies(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
