@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitOK     = 0
+	exitFaults = 1 // what was given to read has faults
+	exitUsage  = 2 // the command line or the environment is wrong
+	exitFailed = 3 // could not start, serve or stop in order
+)
+
+// exitError is an error that knows its exit code.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return e.err.Error() }
+func (e exitError) Unwrap() error { return e.err }
+
+func faulty(err error) error { return exitError{exitFaults, err} }
+func failed(err error) error { return exitError{exitFailed, err} }
+
+// run is the program. It returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	var known exitError
+	if !errors.As(err, &known) { // all that cobra itself finds is about the command line
+		known = exitError{exitUsage, fmt.Errorf("%w\nSee envoy-rls --help", err)}
+	}
+	if known.code == exitFaults {
+		_, _ = fmt.Fprintln(stderr, known) // begins with the place
+	} else {
+		_, _ = fmt.Fprintln(stderr, "envoy-rls:", known)
+	}
+	return known.code
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "envoy-rls",
+		Short: "A strict rate limit service for Envoy",
+		Long: `envoy-rls is a rate limit service for Envoy: it answers ShouldRateLimit (RLS v3) by the policies of a file.
+
+Exit codes:
+  0  all is well
+  1  what was given to read has faults: each is named with its place
+  2  the command line or the environment is wrong
+  3  the service could not start or serve, or was stopped before all calls were answered`,
+		Example: `  envoy-rls validate config/policies.yaml
+  envoy-rls explain --policies config/policies.yaml --domain edge --attr plan=free --attr apiKey=k1 --attr tenant=demo
+  envoy-rls serve --policies config/policies.yaml`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(newServe(), newValidate(), newVersion())
+	return root
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/envoy-rls/envoy-rls/internal/app"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+func newServe() *cobra.Command {
+	var opts app.Options
+	format := choice{[]string{"text", "json"}, "text"}
+	level := choice{[]string{"debug", "info", "warn", "error"}, "info"}
+	store := choice{[]string{"memory"}, "memory"}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Answer Envoy's rate limit calls",
+		Long: `Answers Envoy's rate limit calls by the policies of a file, and follows the file: a change acts within seconds, a file with
+faults leaves the policies that were in force.
+
+Each flag can also be given in the environment: --grpc-addr as ENVOY_RLS_GRPC_ADDR, and so on. The flag wins.
+
+SIGTERM and SIGINT stop the service: it reports NOT_SERVING, goes on answering for the drain delay, then finishes the calls under
+way. A second one cuts them off. SIGHUP reads the policies again.`,
+		Example: `  envoy-rls serve --policies config/policies.yaml
+  envoy-rls serve --policies /etc/envoy-rls --log-format json
+  ENVOY_RLS_GRPC_ADDR=127.0.0.1:8081 envoy-rls serve`,
+		Args:    cobra.NoArgs,
+		PreRunE: fromEnv,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.Store = store.value
+			opts.Version, opts.Commit = build()
+			opts.Log = newLog(cmd.ErrOrStderr(), format.value, level.value)
+			return serve(cmd, opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&opts.Policies, "policies", "config/policies.yaml", "policy file, or directory of them")
+	flags.StringVar(&opts.GRPCAddr, "grpc-addr", ":8081", "where Envoy calls")
+	flags.StringVar(&opts.AdminAddr, "admin-addr", ":8080", "health, metrics and status over HTTP")
+	flags.StringVar(&opts.DebugAddr, "debug-addr", "127.0.0.1:6060", "profiles (pprof); empty for none")
+	flags.Var(&store, "store", "where buckets live")
+	flags.IntVar(&opts.MaxBuckets, "max-buckets", 4_000_000, "how many buckets the memory store keeps")
+	flags.DurationVar(&opts.DrainDelay, "drain-delay", 2*time.Second, "how long to go on answering once told to stop")
+	flags.Var(&format, "log-format", "form of the log lines")
+	flags.Var(&level, "log-level", "least level to log; debug has a line for each denial")
+	return cmd
+}
+
+func serve(cmd *cobra.Command, opts app.Options) error {
+	service, err := app.New(opts)
+	if err != nil {
+		return exitError{exitUsage, err}
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	err = service.Run(cmd.Context(), signals)
+	var faults policy.Faults
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &faults):
+		return faulty(faults)
+	}
+	return failed(err)
+}
+
+func newLog(w io.Writer, format, level string) *slog.Logger {
+	var least slog.Level
+	_ = least.UnmarshalText([]byte(level)) // one of the words of the flag
+	options := &slog.HandlerOptions{Level: least}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

@@ -1,0 +1,152 @@
+// Package admin is the service's HTTP side for people and machines that run it: health, metrics, and what is in force.
+//
+// It only reads, and shows neither API keys nor anything else that clients send.
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+// Options are what the pages show. All are required, and called for each request.
+type Options struct {
+	// Ready says why the service must not get requests now; empty: it may.
+	Ready func() string
+	// Set is the policy set in force; nil if there is none.
+	Set func() *policy.Set
+	// Status is what /api/v1/status shows.
+	Status func() Status
+	// Metrics serves /metrics.
+	Metrics http.Handler
+}
+
+// Status is the state of the service.
+type Status struct {
+	Version       string       `json:"version"`
+	Commit        string       `json:"commit,omitempty"`
+	GoVersion     string       `json:"goVersion"`
+	StartedAt     time.Time    `json:"startedAt"`
+	UptimeSeconds float64      `json:"uptimeSeconds"`
+	Ready         bool         `json:"ready"`
+	NotReady      string       `json:"notReady,omitempty"` // why
+	Policies      PolicyStatus `json:"policies"`
+	Store         StoreStatus  `json:"store"`
+}
+
+// PolicyStatus tells of the policy files and what was loaded from them.
+type PolicyStatus struct {
+	Path     string    `json:"path"`
+	Version  string    `json:"version"`
+	Count    int       `json:"count"`
+	Domains  []string  `json:"domains"`
+	LoadedAt time.Time `json:"loadedAt"`
+	Loads    uint64    `json:"loads"`
+	Failures uint64    `json:"failures"`
+	// Error is why what stands in the files now is not in force, with every fault; empty if it is.
+	Error    string     `json:"error,omitempty"`
+	FailedAt *time.Time `json:"failedAt,omitempty"`
+}
+
+// StoreStatus tells of the store.
+type StoreStatus struct {
+	Kind           string  `json:"kind"`
+	Buckets        int     `json:"buckets"`
+	MaxBuckets     int     `json:"maxBuckets,omitempty"`
+	EvictedBuckets uint64  `json:"evictedBuckets"`
+	EvictedTokens  float64 `json:"evictedTokens"`
+}
+
+// Handler serves /healthz, /readyz, /metrics and /api/v1.
+func Handler(o Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", read(func(w http.ResponseWriter, _ *http.Request) {
+		text(w, http.StatusOK, "ok")
+	}))
+	mux.Handle("/readyz", read(func(w http.ResponseWriter, _ *http.Request) {
+		if reason := o.Ready(); reason != "" {
+			text(w, http.StatusServiceUnavailable, reason)
+			return
+		}
+		text(w, http.StatusOK, "ready")
+	}))
+	mux.Handle("/metrics", read(o.Metrics.ServeHTTP))
+	mux.Handle("/api/v1/status", read(func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, o.Status())
+	}))
+	mux.Handle("/api/v1/policies", read(func(w http.ResponseWriter, _ *http.Request) {
+		set := o.Set()
+		if set == nil {
+			fail(w, http.StatusServiceUnavailable, "no policy set is loaded")
+			return
+		}
+		reply(w, http.StatusOK, describe(set))
+	}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
+	})
+	return mux
+}
+
+// DebugHandler serves the profiles of net/http/pprof. They show memory: never where others can reach it.
+func DebugHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// Server is an HTTP server for h whose clients cannot hold on to it for long. An answer may take writeTimeout; 0: any time.
+func Server(h http.Handler, writeTimeout time.Duration) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+}
+
+// read makes h answer GET and HEAD only, and nobody keep the answer.
+func read(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			fail(w, http.StatusMethodNotAllowed, r.URL.Path+" can only be read")
+			return
+		}
+		h(w, r)
+	})
+}
+
+func text(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(message + "\n")) // a client that left is no fault of ours
+}
+
+// fail answers with {"error": message}.
+func fail(w http.ResponseWriter, status int, message string) {
+	reply(w, status, map[string]string{"error": strings.ToValidUTF8(message, "\uFFFD")})
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	b, err := json.MarshalIndent(body, "", "  ")
+	if err != nil { // a number that JSON does not know: a bug, but not one to hide
+		status, b = http.StatusInternalServerError, []byte(`{"error": "the answer is not JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n'))
+}

@@ -1,0 +1,120 @@
+// Package app is the whole service: the only place where concrete types meet. [New] makes it, [App.Run] runs it until it is
+// told to stop; tests embed it on port 0.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/health"
+
+	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
+	"github.com/envoy-rls/envoy-rls/pkg/policysource"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/rls"
+)
+
+// Options are the settings of the service. The zero value of an optional one is its default.
+type Options struct {
+	// Policies is the policy file, or a directory of them.
+	Policies string
+	// GRPCAddr, AdminAddr and DebugAddr are what to listen on: host:port. Port 0: any free one. DebugAddr may be empty: no
+	// profiles.
+	GRPCAddr, AdminAddr, DebugAddr string
+	// Store is where buckets live: "memory".
+	Store string
+	// MaxBuckets bounds the store in memory. At least 16; 0: the store's own default.
+	MaxBuckets int
+	// DrainDelay is how long the service goes on answering after it has said that it will stop, so that every Envoy hears of it.
+	DrainDelay time.Duration
+	// StopTimeout bounds the time after that for calls under way. 0: 10 s.
+	StopTimeout time.Duration
+	// PollInterval is how often the policy files are compared without an event. 0: 30 s.
+	PollInterval time.Duration
+	// Version and Commit name the build.
+	Version, Commit string
+	// Log gets what happens. Nil: slog.Default.
+	Log *slog.Logger
+}
+
+// App is the service. Make one with New; use it once.
+type App struct {
+	opts    Options
+	log     *slog.Logger
+	metrics *metrics.Metrics
+	store   *memorybackend.Store
+	limiter *ratelimit.Limiter
+	source  *policysource.Source
+	service *rls.Service
+	health  *health.Server
+
+	started   time.Time
+	serving   atomic.Bool
+	closers   closers
+	broken    chan error // a server that ended by itself
+	grpcAddr  net.Addr
+	adminAddr net.Addr
+	debugAddr net.Addr
+}
+
+// New makes an App. It opens nothing and starts nothing. The error says which option is wrong.
+func New(opts Options) (*App, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	a := &App{
+		opts:   opts,
+		log:    opts.Log,
+		store:  memorybackend.New(memorybackend.Options{MaxBuckets: opts.MaxBuckets}),
+		health: health.NewServer(),
+		broken: make(chan error, 3), // one for each server, so that none waits
+	}
+	a.metrics = metrics.New(metrics.Options{
+		Version: opts.Version, Commit: opts.Commit, GoVersion: runtime.Version(), Store: a.storeState,
+	})
+	a.limiter = ratelimit.New(ratelimit.Options{Store: a.store, OnDecision: a.onDecision()})
+	a.service = rls.NewService(a.limiter, a.hooks())
+	a.source = policysource.New(policysource.Options{
+		Path: opts.Policies, PollInterval: opts.PollInterval,
+		OnSet: a.use, OnError: a.reloadFailed, OnWatchError: a.watchFailed,
+	})
+	return a, nil
+}
+
+func (o *Options) complete() error {
+	var faults []error
+	if o.Policies == "" {
+		faults = append(faults, errors.New("policies: no file or directory given"))
+	}
+	if o.Store != "memory" && o.Store != "" {
+		faults = append(faults, fmt.Errorf("store: %q is none of: memory", o.Store))
+	}
+	if o.MaxBuckets != 0 && o.MaxBuckets < 16 {
+		faults = append(faults, fmt.Errorf("max-buckets: %d is less than 16", o.MaxBuckets))
+	}
+	if o.DrainDelay < 0 {
+		faults = append(faults, fmt.Errorf("drain-delay: %v is negative", o.DrainDelay))
+	}
+	if o.StopTimeout <= 0 {
+		o.StopTimeout = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return errors.Join(faults...)
+}
+
+// GRPCAddr is where the rate limit service listens. Nil before Start.
+func (a *App) GRPCAddr() net.Addr { return a.grpcAddr }
+
+// AdminAddr is where the admin pages listen. Nil before Start.
+func (a *App) AdminAddr() net.Addr { return a.adminAddr }
+
+// DebugAddr is where the profiles listen. Nil before Start, or if there are none.
+func (a *App) DebugAddr() net.Addr { return a.debugAddr }

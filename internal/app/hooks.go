@@ -1,0 +1,111 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/rls"
+)
+
+// hooks counts what is unusual about calls and logs it, each kind at most once a second: callers decide how often it happens.
+func (a *App) hooks() rls.Hooks {
+	refused, unknown, unmatched, truncated, limits := a.sparing(), a.sparing(), a.sparing(), a.sparing(), a.sparing()
+	return rls.Hooks{
+		OnRefused: func(reason string) {
+			a.metrics.OnGRPCError(codes.InvalidArgument.String())
+			refused.log(slog.LevelWarn, "call refused", "reason", reason)
+		},
+		OnUnknownDomain: func(domain []byte) {
+			unknown.log(slog.LevelWarn, "no policy file serves the domain; the request was let through", "domain", shorten(domain))
+		},
+		OnUnmatched: func(domain []byte, n int) {
+			a.metrics.OnUnmatched(domain, n)
+			unmatched.log(slog.LevelDebug, "descriptors that feed no policy", "domain", shorten(domain), "descriptors", n)
+		},
+		OnTruncated: func(domain []byte) {
+			a.metrics.OnTruncated(domain)
+			truncated.log(slog.LevelWarn, "more descriptors or entries than are read; decided by onStoreFailure", "domain", shorten(domain))
+		},
+		OnLimitIgnored: func(domain []byte, n int) {
+			a.metrics.OnLimitIgnored(domain, n)
+			limits.log(slog.LevelWarn, "limits sent with descriptors are not used", "domain", shorten(domain), "descriptors", n)
+		},
+	}
+}
+
+// onDecision counts decisions, and logs denials if somebody reads debug lines.
+func (a *App) onDecision() func(*ratelimit.Decision) {
+	if !a.log.Enabled(context.Background(), slog.LevelDebug) {
+		return a.metrics.OnDecision
+	}
+	return func(d *ratelimit.Decision) {
+		a.metrics.OnDecision(d)
+		for i := range d.Checks {
+			c := &d.Checks[i]
+			if c.Denied() {
+				a.log.Debug("denied", "policy", c.Policy.ID, "source", c.Result.Source.String(), "cost", c.Cost,
+					"wait", c.Result.Wait, "shadow", c.Shadow())
+			}
+		}
+	}
+}
+
+// use puts a new policy set in force.
+func (a *App) use(set *policy.Set) {
+	a.metrics.Use(set)
+	a.limiter.Use(set)
+	a.log.Info("policies loaded", "path", a.opts.Policies, "version", set.Version(), "policies", len(set.Policies()))
+}
+
+func (a *App) reloadFailed(err error) {
+	a.metrics.OnReloadFailed(err)
+	if set := a.source.Set(); set != nil {
+		a.log.Error("policies not loaded; the old ones stay", "version", set.Version(), "error", err)
+	}
+}
+
+func (a *App) watchFailed(err error) {
+	a.log.Warn("policy files are not watched; changes are found by polling", "error", err)
+}
+
+func (a *App) storeState() metrics.Store {
+	s := a.store.Stats()
+	return metrics.Store{
+		Buckets: s.Buckets, EvictedBuckets: s.Evicted, EvictedTokens: s.EvictedTokens, Overflows: s.Shared, Joined: s.Joined,
+	}
+}
+
+// sparing logs at most once a second, and then says how often it kept quiet.
+type sparing struct {
+	to    *slog.Logger
+	since time.Time
+	next  atomic.Int64 // nanoseconds after since
+	quiet atomic.Uint64
+}
+
+func (a *App) sparing() *sparing { return &sparing{to: a.log, since: time.Now()} }
+
+func (s *sparing) log(level slog.Level, message string, args ...any) {
+	now, next := int64(time.Since(s.since)), s.next.Load()
+	if now < next || !s.next.CompareAndSwap(next, now+int64(time.Second)) {
+		s.quiet.Add(1)
+		return
+	}
+	s.to.Log(context.Background(), level, message, append(args, "unlogged", s.quiet.Swap(0))...)
+}
+
+// shorten makes a loggable text of what a caller sent.
+func shorten(b []byte) string {
+	const most = 100
+	if len(b) > most {
+		return string(b[:most]) + "…"
+	}
+	return string(b)
+}

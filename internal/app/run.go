@@ -1,0 +1,211 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/envoy-rls/envoy-rls/internal/admin"
+	"github.com/envoy-rls/envoy-rls/pkg/rls"
+)
+
+// ErrForced is what Stop returns if calls under way had to be cut off.
+var ErrForced = errors.New("stopped before all calls were answered")
+
+// Run starts the service and runs it until ctx ends, SIGINT or SIGTERM comes from signals, or a server fails. A second of these
+// signals cuts the calls under way off; SIGHUP reads the policies again. The error says what kept it from starting or
+// serving, or is ErrForced.
+func (a *App) Run(ctx context.Context, signals <-chan os.Signal) error {
+	tuneGC()
+	if err := a.Start(ctx); err != nil {
+		return err
+	}
+	cause := a.wait(ctx, signals)
+	stopping, force := context.WithCancel(context.Background())
+	defer force()
+	stopped := make(chan error, 1)
+	go func() { stopped <- a.Stop(stopping) }()
+	for {
+		select {
+		case err := <-stopped:
+			return errors.Join(cause, err)
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				a.log.Warn("stopping at once", "signal", sig.String())
+				force()
+			}
+		}
+	}
+}
+
+// wait returns when the service is to stop: nil if it was told so, else what broke.
+func (a *App) wait(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-a.broken:
+			a.log.Error("cannot serve", "error", err)
+			return err
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				_ = a.Reload(ctx) // logged and counted
+				continue
+			}
+			a.log.Info("stopping", "signal", sig.String(), "drain", a.opts.DrainDelay)
+			return nil
+		}
+	}
+}
+
+// Start loads the policies and begins to serve. It returns once every listener is open, or with what is wrong (every fault of the
+// policy files) and nothing left running.
+func (a *App) Start(ctx context.Context) error {
+	a.started = time.Now()
+	if _, err := a.source.Load(ctx); err != nil {
+		return err
+	}
+	// In the order in which they are stopped last.
+	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startGRPC, a.startSource} {
+		if err := start(); err != nil {
+			return errors.Join(err, a.closers.close(ctx))
+		}
+	}
+	a.serving.Store(true)
+	a.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	a.health.SetServingStatus(rls.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	a.log.Info("serving", "grpc", a.grpcAddr.String(), "admin", a.adminAddr.String(), "version", a.opts.Version)
+	return nil
+}
+
+// Reload reads the policy files now, without waiting for an event. An error says why the old policies stay.
+func (a *App) Reload(ctx context.Context) error {
+	_, err := a.source.Load(ctx)
+	return err
+}
+
+// Stop says NOT_SERVING, goes on answering for the drain delay, then ends: calls under way are answered if they take no longer
+// than the stop timeout, and cut off (ErrForced) after it or when ctx ends. The admin pages stay until the end.
+func (a *App) Stop(ctx context.Context) error {
+	a.serving.Store(false)
+	a.health.Shutdown()
+	delay := time.NewTimer(a.opts.DrainDelay)
+	defer delay.Stop()
+	select {
+	case <-ctx.Done():
+	case <-delay.C:
+	}
+	err := a.closers.close(ctx)
+	a.log.Info("stopped")
+	return err
+}
+
+func (a *App) startGRPC() error {
+	listener, err := net.Listen("tcp", a.opts.GRPCAddr)
+	if err != nil {
+		return fmt.Errorf("grpc-addr: %w", err)
+	}
+	a.grpcAddr = listener.Addr()
+	server := grpc.NewServer(rls.ServerOptions()...)
+	rls.Register(server, a.service)
+	healthpb.RegisterHealthServer(server, a.health)
+	reflection.Register(server)
+	done := a.serve("grpc", func() error { return server.Serve(listener) })
+	a.closers.push(func(ctx context.Context) error {
+		defer func() { <-done }()
+		return stopGRPC(ctx, server, a.opts.StopTimeout)
+	})
+	return nil
+}
+
+// stopGRPC lets calls under way finish for at most timeout.
+func stopGRPC(ctx context.Context, server *grpc.Server, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	graceful := make(chan struct{})
+	go func() {
+		server.GracefulStop()
+		close(graceful)
+	}()
+	select {
+	case <-graceful:
+		return nil
+	case <-ctx.Done():
+		server.Stop() // ends GracefulStop too
+		<-graceful
+		return ErrForced
+	}
+}
+
+func (a *App) startAdmin() error {
+	handler := admin.Handler(admin.Options{
+		Ready: a.notReady, Set: a.source.Set, Status: a.status, Metrics: a.metrics.Handler(),
+	})
+	var err error
+	a.adminAddr, err = a.startHTTP("admin-addr", a.opts.AdminAddr, admin.Server(handler, 30*time.Second))
+	return err
+}
+
+func (a *App) startDebug() error {
+	if a.opts.DebugAddr == "" {
+		return nil
+	}
+	var err error
+	a.debugAddr, err = a.startHTTP("debug-addr", a.opts.DebugAddr, admin.Server(admin.DebugHandler(), 0))
+	return err
+}
+
+func (a *App) startHTTP(name, addr string, server *http.Server) (net.Addr, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	done := a.serve(name, func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	a.closers.push(func(ctx context.Context) error {
+		defer func() { <-done }()
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if server.Shutdown(ctx) == nil {
+			return nil
+		}
+		return server.Close() // a profile or a slow reader: not worth waiting for
+	})
+	return listener.Addr(), nil
+}
+
+// serve runs a server. The channel is closed when it has ended.
+func (a *App) serve(name string, run func() error) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := run(); err != nil {
+			a.broken <- fmt.Errorf("%s: %w", name, err)
+		}
+	}()
+	return done
+}
+
+func (a *App) startSource() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := a.serve("policies", func() error { return a.source.Run(ctx) })
+	a.closers.push(func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+	return nil
+}

@@ -1,0 +1,45 @@
+package app
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/internal/admin"
+)
+
+// notReady says why requests must not come here now; empty: they may.
+func (a *App) notReady() string {
+	switch {
+	case a.source.Set() == nil:
+		return "no policy set is loaded"
+	case !a.serving.Load():
+		return "starting or stopping"
+	}
+	return ""
+}
+
+func (a *App) status() admin.Status {
+	source, stats, reason := a.source.Status(), a.store.Stats(), a.notReady()
+	s := admin.Status{
+		Version: a.opts.Version, Commit: a.opts.Commit, GoVersion: runtime.Version(),
+		StartedAt: a.started, UptimeSeconds: time.Since(a.started).Seconds(),
+		Ready: reason == "", NotReady: reason,
+		Policies: admin.PolicyStatus{
+			Path: source.Path, Version: source.Version, LoadedAt: source.LoadedAt,
+			Loads: source.Loads, Failures: source.Failures, Domains: []string{},
+		},
+		Store: admin.StoreStatus{
+			Kind: "memory", Buckets: stats.Buckets, MaxBuckets: a.opts.MaxBuckets,
+			EvictedBuckets: stats.Evicted, EvictedTokens: stats.EvictedTokens,
+		},
+	}
+	if set := a.source.Set(); set != nil {
+		s.Policies.Count = len(set.Policies())
+		s.Policies.Domains = append(s.Policies.Domains, set.Domains()...)
+	}
+	if source.Err != nil {
+		s.Policies.Error = source.Err.Error()
+		s.Policies.FailedAt = &source.FailedAt
+	}
+	return s
+}
