@@ -89,7 +89,7 @@ func (l *loader) window(o *object) written {
 	micros, message, hint := parseWindow(text)
 	if w.value = float64(micros); message != "" {
 		w.valid = false
-		l.fault(f.pos, hint, "window %s %s", text, message)
+		l.fault(f.pos, hint, "window %q %s", text, message)
 	}
 	return w
 }
@@ -181,8 +181,7 @@ func (l *loader) inForce(p *Policy, kind algorithm.Kind, all, changed numbers) N
 		return Numbers{}
 	}
 	n := Numbers{Refill: all.refill.value, Unit: all.unit}
-	micros := float64(time.Duration(all.unit).Microseconds())
-	n.Limits = algorithm.Limits{Kind: kind, Capacity: all.capacity.value, Rate: n.Refill / micros}
+	n.Limits = algorithm.Limits{Kind: kind, Capacity: all.capacity.value, Rate: algorithm.RatePer(time.Duration(n.Unit), n.Refill)}
 	if p.Charge == Postpaid {
 		if n.Overdraft = n.Capacity; all.overdraft.valid {
 			n.Overdraft = all.overdraft.value
