@@ -36,7 +36,7 @@ func testMain(m *testing.M) int {
 	// A binary that is already there (one built with -race, say) can be named.
 	if binaries.service = os.Getenv("ENVOY_RLS_E2E_BINARY"); binaries.service == "" {
 		binaries.service = filepath.Join(dir, "envoy-rls")
-		build := exec.Command("go", "build", "-o", binaries.service, "./cmd/envoy-rls")
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", binaries.service, "./cmd/envoy-rls")
 		build.Dir = ".."
 		if out, err := build.CombinedOutput(); err != nil {
 			return fail(fmt.Errorf("build the service: %w\n%s", err, out))

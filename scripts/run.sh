@@ -10,8 +10,8 @@ cd "$root"
 envoy=$("$root/scripts/install-envoy.sh")
 
 echo "building ..." >&2
-go build -o bin/envoy-rls ./cmd/envoy-rls
-(cd e2e && go build -o "$root/bin/demo" ./cmd/demo)
+go build -buildvcs=false -o bin/envoy-rls ./cmd/envoy-rls
+(cd e2e && go build -buildvcs=false -o "$root/bin/demo" ./cmd/demo)
 
 # In place of this shell, so that signals reach the demo itself.
 exec bin/demo --envoy "$envoy" "$@"

@@ -1,0 +1,144 @@
+package e2e_test
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
+)
+
+// demo is a running `make run`, on ports of its own.
+type demo struct {
+	*harness.Process
+	edge  string
+	ports []int
+	lines *bufio.Scanner // what it prints
+}
+
+func startDemo(t *testing.T, service string) *demo {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "demo")
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/demo").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	d := &demo{}
+	args := []string{"--root", "..", "--envoy", binaries.envoy, "--service", service, "--policies", "../config/policies.yaml"}
+	for _, name := range []string{"--port", "--envoy-admin-port", "--grpc-port", "--admin-port", "--upstream-port"} {
+		port, err := harness.FreePort()
+		require.NoError(t, err)
+		d.ports = append(d.ports, port)
+		args = append(args, name, strconv.Itoa(port))
+	}
+	d.edge = "127.0.0.1:" + strconv.Itoa(d.ports[0])
+	printed, printer := io.Pipe()
+	d.lines = bufio.NewScanner(printed)
+	d.Process, err = harness.StartProcess("demo", exec.Command(program, args...), printer)
+	require.NoError(t, err)
+	closed := make(chan struct{})
+	go func() {
+		<-d.Done()
+		_ = printer.Close()
+		close(closed)
+	}()
+	t.Cleanup(func() {
+		_ = printed.Close()
+		d.Stop(patience)
+		<-closed
+	})
+	return d
+}
+
+// readUntil reads lines up to the first that matches pattern, and returns them; with an empty pattern, all that come.
+func (d *demo) readUntil(t *testing.T, pattern string) string {
+	t.Helper()
+	want := regexp.MustCompile(pattern)
+	var text strings.Builder
+	for d.lines.Scan() {
+		text.WriteString(d.lines.Text() + "\n")
+		if pattern != "" && want.MatchString(d.lines.Text()) {
+			return text.String()
+		}
+	}
+	require.Empty(t, pattern, "the demo ended without such a line; %s", d.Obituary())
+	return text.String()
+}
+
+// requireGone checks that the demo left nothing that listens.
+func (d *demo) requireGone(t *testing.T) {
+	t.Helper()
+	for _, port := range d.ports {
+		require.NoError(t, harness.CheckPort(port), "something still listens")
+	}
+}
+
+const welcomeEnd = "Ctrl-C stops everything"
+
+func TestDemo(t *testing.T) {
+	d := startDemo(t, binaries.service)
+	welcome := d.readUntil(t, welcomeEnd)
+	require.Equal(t, 3, strings.Count(welcome, "\n  "), "three commands to try:\n%s", welcome)
+
+	client := harness.Client{Addr: d.edge}
+	defer client.Close()
+	r := harness.Request{Method: "GET", Target: "/", Header: []string{"x-api-key: k1"}}
+	resp, err := client.Do(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.Status)
+	for resp.Status == 200 {
+		resp, err = client.Do(t.Context(), r)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 429, resp.Status)
+	denial := d.readUntil(t, "^denied")
+	require.Equal(t, "denied 429 GET / policy=free source=store client=127.0.0.1 flags=RL\n", denial)
+
+	require.NoError(t, d.Signal(os.Interrupt))
+	require.Contains(t, d.readUntil(t, ""), "stopping")
+	code, err := d.Wait(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, code, d.Obituary())
+	d.requireGone(t)
+}
+
+func TestDemoSaysWhichProcessDied(t *testing.T) {
+	dir := t.TempDir()
+	service := filepath.Join(dir, "service")
+	script := "#!/bin/sh\necho $$ >'" + dir + "/pid'\nexec '" + binaries.service + "' \"$@\"\n"
+	require.NoError(t, os.WriteFile(service, []byte(script), 0o700)) //nolint:gosec // has to be executable
+	d := startDemo(t, service)
+	d.readUntil(t, welcomeEnd)
+
+	pid, err := os.ReadFile(dir + "/pid")
+	require.NoError(t, err)
+	number, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(number, syscall.SIGKILL))
+	require.Contains(t, d.readUntil(t, ""), "envoy-rls ended: signal: killed; its last lines:")
+	code, err := d.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, code)
+	d.requireGone(t)
+}
+
+func TestDemoNamesTheFlagForATakenPort(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "demo")
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/demo").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lab := newLab(t, setup{policies: "../config/policies.yaml"})
+	_, taken, _ := strings.Cut(lab.Options.Upstream, ":")
+
+	out, err = exec.Command(program, "--upstream-port", taken).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "port "+taken)
+	require.Contains(t, string(out), "DEMO_UPSTREAM_PORT=PORT or --upstream-port PORT")
+}
