@@ -22,7 +22,8 @@ import (
 //	start FILE [instances=N] [timeout=DURATION|shipped] [FLAG…]
 //	                        start the upstream, N instances of the service with policy file FILE, and Envoy
 //	http METHOD TARGET …    send one request; prints status, header fields, an empty line and the body
-//	burst N METHOD TARGET … send N requests one after another; prints the statuses in order: 20 x 200, 5 x 429
+//	burst N METHOD TARGET … send N requests one after another, with {n} in the body numbered; prints the statuses in order:
+//	                        20 x 200, 5 x 429
 //	crowd N M METHOD …      N clients at once, M requests each; prints the statuses: 100 x 200, 900 x 429
 //	spread N METHOD …       one request from each of N addresses; prints the statuses
 //	load N METHOD …         N clients send requests without a pause until
@@ -30,6 +31,7 @@ import (
 //	until REGEXP COMMAND …  repeat the command until what it prints matches
 //	seen [reset]            what reached the upstream: requests 20, logins 10
 //	stat NAME               the value of a counter or gauge of Envoy
+//	unasked                 for how many requests Envoy got no answer from the service
 //	service VERB [I]        instance I (0): term, kill (signals), start, wait (for its end; prints the exit code)
 //	service stop            kill all instances and wait for their end
 //	policies FILE           put FILE in the place of the policy file
@@ -57,7 +59,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": command((*story).start), "http": command((*story).http), "burst": command((*story).burst),
 			"crowd": command((*story).crowd), "spread": command((*story).spread), "load": command((*story).loadCommand),
-			"seen": command((*story).seen), "stat": command((*story).stat), "service": command((*story).service),
+			"seen": command((*story).seen), "stat": command((*story).stat), "unasked": command((*story).unasked), "service": command((*story).service),
 			"policies": command((*story).policies), "until": command((*story).until),
 		},
 	})
@@ -190,7 +192,9 @@ func (s *story) burst(ctx context.Context, args []string) (string, error) {
 	defer client.Close()
 	var parts []string
 	last, count := 0, 0
-	for range n {
+	body := r.Body
+	for i := range n {
+		r.Body = strings.ReplaceAll(body, "{n}", strconv.Itoa(i))
 		resp, err := client.Do(ctx, r)
 		if err != nil {
 			return "", err
@@ -249,6 +253,11 @@ func (s *story) seen(_ context.Context, args []string) (string, error) {
 
 func (s *story) stat(ctx context.Context, args []string) (string, error) {
 	value, err := s.lab.EnvoyStat(ctx, args[0])
+	return strconv.Itoa(value), err
+}
+
+func (s *story) unasked(ctx context.Context, _ []string) (string, error) {
+	value, err := s.lab.Unasked(ctx)
 	return strconv.Itoa(value), err
 }
 

@@ -100,7 +100,7 @@ func TestDemo(t *testing.T) {
 	}
 	require.Equal(t, 429, resp.Status)
 	denial := d.readUntil(t, "^denied")
-	require.Equal(t, "denied 429 GET / policy=free source=store client=127.0.0.1 flags=RL\n", denial)
+	require.Equal(t, "denied 429 GET / policy=api-free source=store client=127.0.0.1 flags=RL\n", denial)
 
 	require.NoError(t, d.Signal(os.Interrupt))
 	require.Contains(t, d.readUntil(t, ""), "stopping")

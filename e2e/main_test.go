@@ -81,8 +81,23 @@ type setup struct {
 
 const shippedTimeout = time.Duration(-1)
 
-// startLab starts a lab on free ports.
+// startLab starts a lab on free ports. Another program may take one before its server does: then it tries others.
 func startLab(ctx context.Context, dir string, s setup) (*harness.Lab, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for try := 1; ; try++ {
+		o, err := s.options(dir)
+		if err != nil {
+			return nil, err
+		}
+		lab, err := harness.Start(ctx, o)
+		if err == nil || try == 3 || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+			return lab, err
+		}
+	}
+}
+
+func (s setup) options(dir string) (harness.Options, error) {
 	o := harness.Options{
 		EnvoyBinary:   binaries.envoy,
 		EnvoyConfig:   "../envoy/envoy.yaml",
@@ -106,13 +121,11 @@ func startLab(ctx context.Context, dir string, s setup) (*harness.Lab, error) {
 	for _, address := range addresses {
 		port, err := harness.FreePort()
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		*address = "127.0.0.1:" + strconv.Itoa(port)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return harness.Start(ctx, o)
+	return o, nil
 }
 
 // newLab starts a lab that ends with the test.

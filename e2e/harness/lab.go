@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,15 +172,52 @@ func (l *Lab) healthy(ctx context.Context) error {
 	return err
 }
 
-// EnvoyStat returns the value of one of Envoy's counters or gauges.
+// EnvoyStat returns the value of one of Envoy's counters or gauges. Envoy makes many of them only when there is something to count.
 func (l *Lab) EnvoyStat(ctx context.Context, name string) (int, error) {
-	page, err := Get(ctx, "http://"+l.Options.EnvoyAdmin+"/stats?filter=^"+name+"$")
+	stats, err := l.envoyStats(ctx, "^"+name+"$")
 	if err != nil {
 		return 0, err
 	}
-	_, value, ok := strings.Cut(strings.TrimSpace(page), ": ")
+	value, ok := stats[name]
 	if !ok {
 		return 0, errors.New("envoy has no stat " + name)
 	}
-	return strconv.Atoi(value)
+	return value, nil
+}
+
+// Unasked returns for how many requests Envoy got no answer from the service, whatever became of them.
+func (l *Lab) Unasked(ctx context.Context) (int, error) {
+	stats, err := l.envoyStats(ctx, `^cluster\.upstream\.ratelimit\.`)
+	if err != nil {
+		return 0, err
+	}
+	if len(stats) == 0 {
+		return 0, errors.New("envoy has asked nothing yet")
+	}
+	unasked := 0
+	for name, value := range stats {
+		if strings.HasSuffix(name, ".error") || strings.HasSuffix(name, ".failure_mode_allowed") {
+			unasked += value
+		}
+	}
+	return unasked, nil
+}
+
+// envoyStats returns the counters and gauges whose names match the regular expression.
+func (l *Lab) envoyStats(ctx context.Context, filter string) (map[string]int, error) {
+	page, err := Get(ctx, "http://"+l.Options.EnvoyAdmin+"/stats?filter="+url.QueryEscape(filter))
+	if err != nil {
+		return nil, err
+	}
+	stats := map[string]int{}
+	for line := range strings.Lines(page) {
+		name, text, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		if stats[name], err = strconv.Atoi(text); err != nil {
+			return nil, fmt.Errorf("stat %s: %w", name, err)
+		}
+	}
+	return stats, nil
 }
