@@ -83,8 +83,15 @@ func (c *checker) checkCommands(ctx context.Context, b block) error {
 	if b.lang == "sh" {
 		return box.checkShell(ctx, b)
 	}
-	return box.checkConsole(ctx, b)
+	err := box.checkConsole(ctx, b)
+	for attempt := 1; err != nil && b.mark == "demo" && attempt < demoAttempts; attempt++ {
+		err = box.checkConsole(ctx, b)
+	}
+	return err
 }
+
+// demoAttempts is how often a block may be tried against the demo: what a limiter says depends on how fast the machine is.
+const demoAttempts = 5
 
 // skip notes that a block needs the real Envoy, which is not there.
 func (c *checker) skip(b block) {

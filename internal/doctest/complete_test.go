@@ -105,7 +105,12 @@ func TestReferenceHasEveryFlag(t *testing.T) {
 func TestDependenciesHaveAReason(t *testing.T) {
 	reasons := readFile(t, "docs/adr/0004-dependencies.md")
 	requirement := regexp.MustCompile(`(?m)^\s*(?:require )?([a-z0-9.-]+\.[a-z]+/\S+) v\S+$`) // no "// indirect" behind it
-	for _, file := range []string{"go.mod", "e2e/go.mod", "bench/go.mod"} {
+	files, err := filepath.Glob(filepath.Join(projectRoot, "*", "go.mod"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "found no module but the root's")
+	for _, path := range append(files, filepath.Join(projectRoot, "go.mod")) {
+		file, err := filepath.Rel(projectRoot, path)
+		require.NoError(t, err)
 		found := requirement.FindAllStringSubmatch(readFile(t, file), -1)
 		require.NotEmpty(t, found, file)
 		for _, match := range found {

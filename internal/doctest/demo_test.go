@@ -3,11 +3,12 @@ package doctest
 import (
 	"bufio"
 	"context"
-	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,10 +75,20 @@ func stopDemo(t *testing.T, cmd *exec.Cmd) {
 	require.NoError(t, cmd.Wait(), "the demo did not end well after Ctrl-C")
 }
 
+// freePort gives a port of loopback that nothing listens on. It is below those that systems hand out for outgoing connections, so
+// that it stays free until a process listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, listener.Close()) }()
-	return fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)
+	const first, count = 15_000, 15_000
+	for range 100 {
+		port := strconv.Itoa(first + rand.IntN(count))
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+port)
+		if err != nil {
+			continue
+		}
+		require.NoError(t, listener.Close())
+		return port
+	}
+	require.Fail(t, "no free port found")
+	return ""
 }
