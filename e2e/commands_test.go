@@ -32,7 +32,7 @@ import (
 //	seen [reset]            what reached the upstream: requests 20, logins 10
 //	stat NAME               the value of a counter or gauge of Envoy
 //	unasked                 for how many requests Envoy got no answer from the service
-//	service VERB [I]        instance I (0): term, kill (signals), start, wait (for its end; prints the exit code)
+//	service VERB [I]        instance I (0): term, kill, pause, resume (signals), start, wait (for its end; prints the exit code)
 //	service stop            kill all instances and wait for their end
 //	policies FILE           put FILE in the place of the policy file
 //
@@ -275,11 +275,11 @@ func (s *story) service(ctx context.Context, args []string) (string, error) {
 			return "", err
 		}
 	}
+	signals := map[string]os.Signal{"term": syscall.SIGTERM, "kill": syscall.SIGKILL, "pause": syscall.SIGSTOP, "resume": syscall.SIGCONT}
+	if sig, ok := signals[args[0]]; ok {
+		return "", s.lab.Services[i].Signal(sig)
+	}
 	switch args[0] {
-	case "term":
-		return "", s.lab.Services[i].Signal(syscall.SIGTERM)
-	case "kill":
-		return "", s.lab.Services[i].Signal(syscall.SIGKILL)
 	case "start":
 		return "", s.lab.StartService(ctx, i)
 	case "wait":

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,4 +38,15 @@ func TestEnvoyAcceptsTheShippedConfiguration(t *testing.T) {
 func TestRenderRefusesAConfigurationThatItDoesNotKnow(t *testing.T) {
 	_, err := harness.EnvoySettings{Listen: "127.0.0.1:1"}.Render("static_resources: {}")
 	require.ErrorContains(t, err, "0 times, want 1")
+}
+
+// TestEnvoyVersionsAgree holds the Envoy of docker-compose.yml against the one that the tests run.
+func TestEnvoyVersionsAgree(t *testing.T) {
+	out, err := exec.Command(binaries.envoy, "--version").Output()
+	require.NoError(t, err)
+	compose, err := os.ReadFile("../docker-compose.yml")
+	require.NoError(t, err)
+	image := regexp.MustCompile(`image: envoyproxy/envoy:v([0-9.]+)`).FindSubmatch(compose)
+	require.NotNil(t, image)
+	require.Contains(t, string(out), "/"+string(image[1])+"/")
 }

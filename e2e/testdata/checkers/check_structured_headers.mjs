@@ -1,25 +1,31 @@
-// Reads field lines on stdin and prints what structured-headers makes of them, one JSON object. The argument is the directory that the package is
-// installed under.
+// Prints what structured-headers makes of each file of field lines, one JSON object a file. The first argument is the directory that the
+// package is installed under.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const module = join(process.argv[2], 'node_modules/structured-headers/dist/index.js');
+const [installed, ...files] = process.argv.slice(2);
+const module = join(installed, 'node_modules/structured-headers/dist/index.js');
 const { parseItem, parseList } = await import(pathToFileURL(module));
 
-const sorted = (params) => Object.fromEntries([...params].sort());
-const found = {};
-for (const line of readFileSync(0, 'latin1').trimEnd().split('\n')) {
-  const colon = line.indexOf(':');
-  const name = line.slice(0, colon).toLowerCase();
-  const value = line.slice(colon + 1);
-  if (name === 'retry-after') {
-    found[name] = parseItem(value)[0];
-    continue;
+function read(lines) {
+  const found = {};
+  for (const line of lines) {
+    const colon = line.indexOf(':');
+    const name = line.slice(0, colon).toLowerCase();
+    const value = line.slice(colon + 1);
+    if (name === 'retry-after') {
+      found[name] = parseItem(value)[0];
+      continue;
+    }
+    found[name] = parseList(value).map(([item, params]) => {
+      if (typeof item !== 'string') throw new Error(`${name}: an item that is not a String`);
+      return [item, Object.fromEntries(params)];
+    });
   }
-  found[name] = parseList(value).map(([item, params]) => {
-    if (typeof item !== 'string') throw new Error(`${name}: an item that is not a String`);
-    return [item, sorted(params)];
-  });
+  return found;
 }
-console.log(JSON.stringify(Object.fromEntries(Object.entries(found).sort())));
+
+for (const file of files) {
+  console.log(JSON.stringify(read(readFileSync(file, 'latin1').trimEnd().split('\n'))));
+}
