@@ -20,6 +20,8 @@ var layers = map[string]int{
 	"pkg/policysource":  3,
 	"pkg/storetest":     3,
 
+	"pkg/descriptors/descriptorstest": 4,
+
 	"pkg/rls":          4,
 	"pkg/httplimit":    4,
 	"pkg/grpclimit":    4,
@@ -36,7 +38,8 @@ var layers = map[string]int{
 
 // testSupport are packages that only test files may import. They may use the test modules themselves.
 var testSupport = map[string]bool{
-	"pkg/storetest": true,
+	"pkg/storetest":                   true,
+	"pkg/descriptors/descriptorstest": true,
 }
 
 // testOnly stands in the table of modules for "test files and test support only".
@@ -54,7 +57,7 @@ var modules = map[string][]string{
 	"github.com/spf13/pflag":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},
 	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
-	"google.golang.org/protobuf":                   {"pkg/rls", "internal/app", "cmd/envoy-rls"},
+	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/rls", "internal/app", "cmd/envoy-rls"},
 	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/rls", "internal/app", "cmd/envoy-rls"},
 
 	"github.com/anishathalye/porcupine":        {testOnly},
@@ -70,5 +73,4 @@ var stdlibOnly = map[string]bool{
 	"pkg/algorithm":     true,
 	"pkg/ratelimit":     true,
 	"pkg/memorybackend": true,
-	"pkg/descriptors":   true,
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -44,7 +45,7 @@ type told struct {
 }
 
 func (w *world) call() told {
-	req := rls.Request{Domain: []byte("edge"), Descriptors: []rls.Descriptor{{Entries: []rls.Entry{{Key: []byte("api_key"), Value: []byte("k")}}}}}
+	req := descriptors.Request{Domain: []byte("edge"), Descriptors: []descriptors.Descriptor{{Entries: []descriptors.Entry{{Key: []byte("api_key"), Value: []byte("k")}}}}}
 	var resp rls.Response
 	if err := w.service.ShouldRateLimit(w.t.Context(), &req, &resp); err != nil {
 		w.t.Fatal(err)

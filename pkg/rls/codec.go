@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that everything else goes through
 	"google.golang.org/grpc/mem"
+
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 )
 
 // Codec gives the codec that a server needs for a service made by [Register]: rate limit calls go through this package's own
@@ -23,11 +25,11 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal implements [encoding.CodecV2].
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	req, ok := v.(*Request)
+	req, ok := v.(*descriptors.Request)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	// One copy into the request's own buffer, since those of grpc-go go back to their pool when this returns.
-	data.CopyTo(req.alloc(data.Len()))
-	return req.parse()
+	data.CopyTo(req.Alloc(data.Len()))
+	return req.Parse()
 }

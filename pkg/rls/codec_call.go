@@ -7,6 +7,8 @@ import (
 	envoyrls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 )
 
 // ServiceName is the service's full name, also under which its health is reported.
@@ -17,7 +19,7 @@ type Handler interface {
 	// ShouldRateLimit answers req by filling resp, which is empty. Both, and all that resp points to, are read no more after
 	// it returned and the answer was encoded; the handler keeps nothing of them. An error becomes the call's gRPC status, upon which
 	// Envoy applies its own failure mode.
-	ShouldRateLimit(ctx context.Context, req *Request, resp *Response) error
+	ShouldRateLimit(ctx context.Context, req *descriptors.Request, resp *Response) error
 }
 
 // Register makes s serve the rate limit service with h. The server must have been made with [Codec], as [ServerOptions] does.
@@ -41,11 +43,14 @@ type service struct {
 // buffers.
 const wireSize = 2 << 10
 
+// maxKeptBuffer is the largest encoded answer, in bytes, whose buffer is kept for the next one.
+const maxKeptBuffer = 64 << 10
+
 // call is all that one call needs. It goes back to its service when grpc-go has written the answer out (or at once, if there is
 // none), which it tells by giving back the buffer to the call, as to a pool of one.
 type call struct {
 	owner *service
-	req   Request
+	req   descriptors.Request
 	resp  Response
 	wire  []byte // the encoded answer
 	out   [1]mem.Buffer

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors/descriptorstest"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
 
@@ -51,7 +53,7 @@ func callAtRandom(t *testing.T, cc *grpc.ClientConn, rng *rand.Rand) error {
 		go cancel() // at any moment of the call
 	}
 	resp, err := callRaw(ctx, cc, data)
-	var want rls.Request
+	var want descriptors.Request
 	broken := want.Unmarshal(data)
 	switch code := status.Code(err); {
 	case code == codes.Canceled && ctx.Err() != nil:
@@ -62,7 +64,7 @@ func callAtRandom(t *testing.T, cc *grpc.ClientConn, rng *rand.Rand) error {
 		return fmt.Errorf("%x: %w", data, err)
 	case broken != nil:
 		return fmt.Errorf("%x: answered, want an error: %w", data, broken)
-	case string(resp.RawBody) != text(&want):
+	case string(resp.RawBody) != descriptorstest.Text(&want):
 		return fmt.Errorf("%x: got %s", data, resp.RawBody)
 	}
 	return nil
@@ -80,13 +82,13 @@ func randomRequest(rng *rand.Rand) []byte {
 	if rng.IntN(10) == 0 {
 		return noise(40)
 	}
-	b := raw{}.bytes(1, noise(8)).varint(3, rng.Uint64()>>rng.IntN(64))
+	b := descriptorstest.Raw{}.Bytes(1, noise(8)).Varint(3, rng.Uint64()>>rng.IntN(64))
 	for range rng.IntN(4) {
-		d := raw{}.bytes(3, raw{}.varint(1, rng.Uint64())).varint(4, uint64(rng.IntN(2)))
+		d := descriptorstest.Raw{}.Bytes(3, descriptorstest.Raw{}.Varint(1, rng.Uint64())).Varint(4, uint64(rng.IntN(2)))
 		for range rng.IntN(4) {
-			d = d.bytes(1, raw{}.bytes(1, noise(8)).bytes(2, noise(1<<rng.IntN(11))))
+			d = d.Bytes(1, descriptorstest.Raw{}.Bytes(1, noise(8)).Bytes(2, noise(1<<rng.IntN(11))))
 		}
-		b = b.bytes(2, d)
+		b = b.Bytes(2, d)
 	}
 	if rng.IntN(10) == 0 {
 		return b[:rng.IntN(len(b))]
@@ -106,13 +108,13 @@ func requireBoundedHeap(t *testing.T) {
 
 func BenchmarkCall(b *testing.B) {
 	answer := allowed()
-	cc := serve(b, handlerFunc(func(_ context.Context, _ *rls.Request, resp *rls.Response) error {
+	cc := serve(b, handlerFunc(func(_ context.Context, _ *descriptors.Request, resp *rls.Response) error {
 		resp.Code = answer.Code
 		resp.Statuses = append(resp.Statuses, answer.Statuses...)
 		resp.Headers = append(resp.Headers, answer.Headers...)
 		return nil
 	}))
-	data := encoded(b, ordinary())
+	data := descriptorstest.Encoded(b, descriptorstest.Ordinary())
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := callRaw(b.Context(), cc, data); err != nil {

@@ -26,25 +26,27 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors/descriptorstest"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
 
 const method = "/" + rls.ServiceName + "/ShouldRateLimit"
 
 // handlerFunc is a handler made of a function.
-type handlerFunc func(context.Context, *rls.Request, *rls.Response) error
+type handlerFunc func(context.Context, *descriptors.Request, *rls.Response) error
 
-func (f handlerFunc) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
+func (f handlerFunc) ShouldRateLimit(ctx context.Context, req *descriptors.Request, resp *rls.Response) error {
 	return f(ctx, req, resp)
 }
 
 // echo answers with the request as text, in the body, so that a client can see what arrived.
-func echo(_ context.Context, req *rls.Request, resp *rls.Response) error {
+func echo(_ context.Context, req *descriptors.Request, resp *rls.Response) error {
 	resp.Code = rls.OK
 	for range req.Descriptors {
 		resp.Statuses = append(resp.Statuses, rls.Status{Code: rls.OK})
 	}
-	resp.Body = []byte(text(req))
+	resp.Body = []byte(descriptorstest.Text(req))
 	return nil
 }
 
@@ -96,18 +98,18 @@ func callRaw(ctx context.Context, cc *grpc.ClientConn, data []byte, opts ...grpc
 
 func TestCallsArriveWhole(t *testing.T) {
 	cc := serve(t, handlerFunc(echo))
-	large := ordinary()
+	large := descriptorstest.Ordinary()
 	large.Descriptors[0].Entries[1].Value = strings.Repeat("k", 59<<10)
-	huge := ordinary()
+	huge := descriptorstest.Ordinary()
 	for range 50 {
-		huge.Descriptors = append(huge.Descriptors, descriptor("key", strings.Repeat("v", 2<<10)))
+		huge.Descriptors = append(huge.Descriptors, descriptorstest.Descriptor("key", strings.Repeat("v", 2<<10)))
 	}
 	tests := map[string]*envoyrls.RateLimitRequest{
 		"empty":           {},
-		"ordinary":        ordinary(),
+		"ordinary":        descriptorstest.Ordinary(),
 		"59 kB value":     large,
 		"100 kB request":  huge,
-		"100 descriptors": many(100, 2),
+		"100 descriptors": descriptorstest.Many(100, 2),
 	}
 	for name, m := range tests {
 		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
@@ -116,8 +118,8 @@ func TestCallsArriveWhole(t *testing.T) {
 					resp, err := envoyrls.NewRateLimitServiceClient(cc).ShouldRateLimit(t.Context(), m, opts...)
 					require.NoError(t, err)
 					require.Equal(t, envoyrls.RateLimitResponse_OK, resp.OverallCode)
-					require.Len(t, resp.Statuses, min(len(m.Descriptors), rls.MaxDescriptors))
-					require.Equal(t, official(m), string(resp.RawBody))
+					require.Len(t, resp.Statuses, min(len(m.Descriptors), descriptors.MaxDescriptors))
+					require.Equal(t, descriptorstest.Official(m), string(resp.RawBody))
 				}
 			})
 		}
@@ -126,14 +128,14 @@ func TestCallsArriveWhole(t *testing.T) {
 
 func TestCallOf15MB(t *testing.T) {
 	value := strings.Repeat("k", 15<<20)
-	cc := serve(t, handlerFunc(func(_ context.Context, req *rls.Request, resp *rls.Response) error {
+	cc := serve(t, handlerFunc(func(_ context.Context, req *descriptors.Request, resp *rls.Response) error {
 		resp.Code = rls.OK
 		if string(req.Descriptors[0].Entries[0].Value) != value {
 			resp.Code = rls.OverLimit
 		}
 		return nil
 	}))
-	m := &envoyrls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("api_key", value)}}
+	m := &envoyrls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptorstest.Descriptor("api_key", value)}}
 	resp, err := envoyrls.NewRateLimitServiceClient(cc).ShouldRateLimit(t.Context(), m)
 	require.NoError(t, err)
 	require.Equal(t, envoyrls.RateLimitResponse_OK, resp.OverallCode, "the value arrives whole")
@@ -142,8 +144,8 @@ func TestCallOf15MB(t *testing.T) {
 func TestCallsWithAnyBytes(t *testing.T) {
 	cc := serve(t, handlerFunc(echo))
 	for _, value := range []string{"\xff\xfe", "\xff\xfd", "\xef\xbf\xbd", "\x00", "a\nb"} {
-		entry := raw{}.bytes(1, []byte("api_key")).bytes(2, []byte(value))
-		resp, err := callRaw(t.Context(), cc, raw{}.bytes(1, []byte("edge")).bytes(2, raw{}.bytes(1, entry)))
+		entry := descriptorstest.Raw{}.Bytes(1, []byte("api_key")).Bytes(2, []byte(value))
+		resp, err := callRaw(t.Context(), cc, descriptorstest.Raw{}.Bytes(1, []byte("edge")).Bytes(2, descriptorstest.Raw{}.Bytes(1, entry)))
 		require.NoError(t, err)
 		require.Contains(t, string(resp.RawBody), fmt.Sprintf("%q", value))
 	}
@@ -151,7 +153,7 @@ func TestCallsWithAnyBytes(t *testing.T) {
 
 func TestCallsThatFail(t *testing.T) {
 	refuse := errors.New("refused")
-	cc := serve(t, handlerFunc(func(ctx context.Context, req *rls.Request, resp *rls.Response) error {
+	cc := serve(t, handlerFunc(func(ctx context.Context, req *descriptors.Request, resp *rls.Response) error {
 		if string(req.Domain) == "refuse" {
 			return status.Error(codes.InvalidArgument, refuse.Error())
 		}
@@ -160,11 +162,11 @@ func TestCallsThatFail(t *testing.T) {
 	for range 3 {
 		_, err := callRaw(t.Context(), cc, []byte{0x80})
 		require.Equal(t, codes.Internal, status.Code(err), "a broken message: %v", err)
-		_, err = callRaw(t.Context(), cc, raw{}.bytes(1, []byte("refuse")))
+		_, err = callRaw(t.Context(), cc, descriptorstest.Raw{}.Bytes(1, []byte("refuse")))
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
-		resp, err := callRaw(t.Context(), cc, encoded(t, ordinary()))
+		resp, err := callRaw(t.Context(), cc, descriptorstest.Encoded(t, descriptorstest.Ordinary()))
 		require.NoError(t, err)
-		require.Equal(t, official(ordinary()), string(resp.RawBody), "nothing is left of failed calls")
+		require.Equal(t, descriptorstest.Official(descriptorstest.Ordinary()), string(resp.RawBody), "nothing is left of failed calls")
 	}
 }
 
@@ -172,12 +174,12 @@ func TestInterceptorsSeeTheCall(t *testing.T) {
 	var seen []string
 	cc := serve(t, handlerFunc(echo), grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if r, ok := req.(*rls.Request); ok {
+			if r, ok := req.(*descriptors.Request); ok {
 				seen = append(seen, info.FullMethod+" "+string(r.Domain))
 			}
 			return next(ctx, req)
 		}))
-	_, err := callRaw(t.Context(), cc, encoded(t, ordinary()))
+	_, err := callRaw(t.Context(), cc, descriptorstest.Encoded(t, descriptorstest.Ordinary()))
 	require.NoError(t, err)
 	require.Equal(t, []string{method + " edge"}, seen)
 }

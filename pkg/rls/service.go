@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rlheaders"
@@ -59,7 +60,7 @@ func NewService(l *ratelimit.Limiter, h Hooks) *Service {
 
 // ShouldRateLimit decides req. The only errors are those of a caller that sends no domain or no descriptors: nothing that a
 // client of Envoy controls gives one, for Envoy lets a request through when its call fails.
-func (s *Service) ShouldRateLimit(ctx context.Context, req *Request, resp *Response) error {
+func (s *Service) ShouldRateLimit(ctx context.Context, req *descriptors.Request, resp *Response) error {
 	if len(req.Domain) == 0 {
 		return s.refuse("the rate limit domain must not be empty")
 	}
@@ -68,7 +69,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 	}
 	r := s.limiter.Begin(req.Domain)
 	defer r.Release()
-	s.fill(r, req)
+	req.Fill(r)
 	d := s.limiter.Check(ctx, r)
 	s.report(req, d)
 	s.respond(req, d, resp)
@@ -80,37 +81,20 @@ func (s *Service) refuse(reason string) error {
 	return status.Error(codes.InvalidArgument, reason)
 }
 
-// fill gives r the attributes and costs that req carries.
-func (s *Service) fill(r *ratelimit.Request, req *Request) {
-	if req.HitsAddend != 0 {
-		r.SetCost(uint64(req.HitsAddend))
-	}
+// report tells the hooks what is unusual.
+func (s *Service) report(req *descriptors.Request, d *ratelimit.Decision) {
 	if req.Truncated {
-		r.SetPartial()
 		s.hooks.OnTruncated(req.Domain)
 	}
 	limits := 0
 	for i := range req.Descriptors {
-		d := &req.Descriptors[i]
-		for j := range d.Entries {
-			r.Add(i, d.Entries[j].Key, d.Entries[j].Value)
-		}
-		switch {
-		case d.HasHits:
-			r.SetGroupCost(i, d.HitsAddend, d.IsNegativeHits)
-		case d.IsNegativeHits:
-			r.SetGroupCost(i, max(1, uint64(req.HitsAddend)), true)
-		}
-		if d.HasLimit {
+		if req.Descriptors[i].HasLimit {
 			limits++
 		}
 	}
 	if limits > 0 {
 		s.hooks.OnLimitIgnored(req.Domain, limits)
 	}
-}
-
-func (s *Service) report(req *Request, d *ratelimit.Decision) {
 	if !d.DomainKnown {
 		s.hooks.OnUnknownDomain(req.Domain)
 		return
@@ -121,7 +105,7 @@ func (s *Service) report(req *Request, d *ratelimit.Decision) {
 }
 
 // respond renders d.
-func (s *Service) respond(req *Request, d *ratelimit.Decision, resp *Response) {
+func (s *Service) respond(req *descriptors.Request, d *ratelimit.Decision, resp *Response) {
 	f := &resp.fields
 	s.renderer.Render(d, f)
 	resp.Code = OK

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -44,7 +45,7 @@ func BenchmarkDecision(b *testing.B) {
 				Entries: []*common.RateLimitDescriptor_Entry{{Key: "plan", Value: "free"}, {Key: "api_key", Value: "k12345"}},
 			}}})
 			require.NoError(b, err)
-			var req rls.Request
+			var req descriptors.Request
 			var resp rls.Response
 			var out []byte
 			b.ReportAllocs()

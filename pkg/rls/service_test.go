@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -43,26 +44,26 @@ func newDesk(t *testing.T, policies string) *desk {
 	return d
 }
 
-func entries(pairs ...string) rls.Descriptor {
-	var d rls.Descriptor
+func entries(pairs ...string) descriptors.Descriptor {
+	var d descriptors.Descriptor
 	for i := 0; i < len(pairs); i += 2 {
-		d.Entries = append(d.Entries, rls.Entry{Key: []byte(pairs[i]), Value: []byte(pairs[i+1])})
+		d.Entries = append(d.Entries, descriptors.Entry{Key: []byte(pairs[i]), Value: []byte(pairs[i+1])})
 	}
 	return d
 }
 
-func hits(d rls.Descriptor, n uint64, negative bool) rls.Descriptor {
+func hits(d descriptors.Descriptor, n uint64, negative bool) descriptors.Descriptor {
 	d.HitsAddend, d.HasHits, d.IsNegativeHits = n, true, negative
 	return d
 }
 
-func (d *desk) call(cost uint32, descriptors ...rls.Descriptor) (*rls.Response, map[string]string) {
+func (d *desk) call(cost uint32, list ...descriptors.Descriptor) (*rls.Response, map[string]string) {
 	d.t.Helper()
 	var resp rls.Response
-	req := rls.Request{Domain: []byte("edge"), Descriptors: descriptors, HitsAddend: cost}
+	req := descriptors.Request{Domain: []byte("edge"), Descriptors: list, HitsAddend: cost}
 	require.NoError(d.t, d.service.ShouldRateLimit(d.t.Context(), &req, &resp))
 	require.NotZero(d.t, resp.Code, "Envoy takes UNKNOWN for allowed")
-	require.Len(d.t, resp.Statuses, len(descriptors))
+	require.Len(d.t, resp.Statuses, len(list))
 	headers := map[string]string{}
 	for _, h := range resp.Headers {
 		headers[h.Name] = string(h.Value)
@@ -109,8 +110,8 @@ func TestWorkedExample(t *testing.T) {
 
 func TestField_DefinedAnswers(t *testing.T) {
 	d := newDesk(t, worked)
-	for name, req := range map[string]rls.Request{
-		"empty domain":   {Descriptors: []rls.Descriptor{entries("plan", "free")}},
+	for name, req := range map[string]descriptors.Request{
+		"empty domain":   {Descriptors: []descriptors.Descriptor{entries("plan", "free")}},
 		"no descriptors": {Domain: []byte("edge")},
 	} {
 		err := d.service.ShouldRateLimit(t.Context(), &req, new(rls.Response))
@@ -118,7 +119,7 @@ func TestField_DefinedAnswers(t *testing.T) {
 	}
 	require.Equal(t, 2, d.events["refused"])
 
-	for _, odd := range []rls.Descriptor{{}, entries("", ""), entries("", "x"), entries("nobody", "knows"), entries("plan", "gold")} {
+	for _, odd := range []descriptors.Descriptor{{}, entries("", ""), entries("", "x"), entries("nobody", "knows"), entries("plan", "gold")} {
 		resp, headers := d.call(0, odd)
 		require.Equal(t, rls.OK, resp.Code)
 		require.Empty(t, headers)
@@ -127,7 +128,7 @@ func TestField_DefinedAnswers(t *testing.T) {
 	require.Equal(t, 5, d.events["unmatched"])
 
 	var resp rls.Response
-	req := rls.Request{Domain: []byte("elsewhere"), Descriptors: []rls.Descriptor{entries("tenant", "acme")}}
+	req := descriptors.Request{Domain: []byte("elsewhere"), Descriptors: []descriptors.Descriptor{entries("tenant", "acme")}}
 	require.NoError(t, d.service.ShouldRateLimit(t.Context(), &req, &resp))
 	require.Equal(t, rls.OK, resp.Code)
 	require.Equal(t, 1, d.events["unknown domain"])
@@ -241,7 +242,7 @@ func TestTruncatedAndIgnored(t *testing.T) {
 	limited := entries("user", "u")
 	limited.HasLimit = true
 	var resp rls.Response
-	req := rls.Request{Domain: []byte("edge"), Truncated: true, Descriptors: []rls.Descriptor{limited}}
+	req := descriptors.Request{Domain: []byte("edge"), Truncated: true, Descriptors: []descriptors.Descriptor{limited}}
 	require.NoError(t, d.service.ShouldRateLimit(t.Context(), &req, &resp))
 	require.Equal(t, rls.OverLimit, resp.Code, "the route may be among what was left out")
 	require.Equal(t, "closed", resp.Source)

@@ -1,4 +1,4 @@
-package rls_test
+package descriptors_test
 
 import (
 	"testing"
@@ -12,19 +12,20 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/envoy-rls/envoy-rls/pkg/rls"
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors/descriptorstest"
 )
 
 // FuzzRequest compares the decoder with two official ones: that of Envoy's own types, and one for the same types with
 // bytes in place of strings, which differs only in that it takes any bytes. Ours accepts exactly what the second accepts.
 func FuzzRequest(f *testing.F) {
-	f.Add(encoded(f, ordinary()))
-	f.Add(encoded(f, many(65, 2)))
-	f.Add(encoded(f, many(2, 33)))
-	f.Add([]byte(raw{}.group(5, raw{}.bytes(1, []byte("x"))).bytes(1, []byte("\xff"))))
-	f.Add([]byte(raw{}.bytes(2, raw{}.bytes(3, raw{}.varint(1, 5)).bytes(3, nil).varint(4, 2))))
+	f.Add(descriptorstest.Encoded(f, descriptorstest.Ordinary()))
+	f.Add(descriptorstest.Encoded(f, descriptorstest.Many(65, 2)))
+	f.Add(descriptorstest.Encoded(f, descriptorstest.Many(2, 33)))
+	f.Add([]byte(descriptorstest.Raw{}.Group(5, descriptorstest.Raw{}.Bytes(1, []byte("x"))).Bytes(1, []byte("\xff"))))
+	f.Add([]byte(descriptorstest.Raw{}.Bytes(2, descriptorstest.Raw{}.Bytes(3, descriptorstest.Raw{}.Varint(1, 5)).Bytes(3, nil).Varint(4, 2))))
 	bytesType := withBytesForStrings(f)
-	var r rls.Request
+	var r descriptors.Request
 	f.Fuzz(func(t *testing.T, data []byte) {
 		err := r.Unmarshal(data)
 		anyBytes := dynamicpb.NewMessage(bytesType)
@@ -35,10 +36,10 @@ func FuzzRequest(f *testing.F) {
 			require.Error(t, proto.Unmarshal(data, &envoyrls.RateLimitRequest{}), "ours: %v", err)
 			return
 		}
-		require.Equal(t, official(fromBytes(anyBytes)), text(&r))
+		require.Equal(t, descriptorstest.Official(fromBytes(anyBytes)), descriptorstest.Text(&r))
 		var m envoyrls.RateLimitRequest
 		if proto.Unmarshal(data, &m) == nil {
-			require.Equal(t, official(&m), text(&r))
+			require.Equal(t, descriptorstest.Official(&m), descriptorstest.Text(&r))
 		}
 	})
 }

@@ -1,4 +1,6 @@
-package rls
+// Package descriptors reads what Envoy sends: a rate limit request with its descriptors, whose entries become the
+// attributes of a request to the limiter.
+package descriptors
 
 import (
 	"errors"
@@ -14,8 +16,8 @@ const (
 	MaxEntries     = 32 // per descriptor
 )
 
-// maxKeptBuffer is the largest buffer, in bytes, that a Request or an answer keeps for its next use, so that one huge
-// request does not pin its memory for ever.
+// maxKeptBuffer is the largest buffer, in bytes, that a Request keeps for its next use, so that one huge request does not pin
+// its memory for ever.
 const maxKeptBuffer = 64 << 10
 
 // The fields that are read, as protobuf tags: the field's number and its wire type. A known number with another
@@ -78,12 +80,12 @@ type Entry struct {
 // Unmarshal replaces r by the protobuf message in b, which is copied. It follows the rules of the official decoder but for
 // one: any bytes are accepted in strings. An error means that b is no protobuf message; r is then meaningless.
 func (r *Request) Unmarshal(b []byte) error {
-	copy(r.alloc(len(b)), b)
-	return r.parse()
+	copy(r.Alloc(len(b)), b)
+	return r.Parse()
 }
 
-// alloc empties r and gives its buffer, n bytes long, for the caller to fill and then to parse.
-func (r *Request) alloc(n int) []byte {
+// Alloc empties r and gives its buffer, n bytes long, for the caller to fill with a protobuf message and then to Parse.
+func (r *Request) Alloc(n int) []byte {
 	if cap(r.buf) < n || cap(r.buf) > maxKeptBuffer {
 		r.buf = make([]byte, n)
 	}
@@ -92,7 +94,8 @@ func (r *Request) alloc(n int) []byte {
 	return r.buf
 }
 
-func (r *Request) parse() error {
+// Parse reads the message in the buffer that Alloc gave. For errors see Unmarshal.
+func (r *Request) Parse() error {
 	for b := r.buf; len(b) > 0; {
 		f, err := consumeField(&b)
 		if err != nil {
