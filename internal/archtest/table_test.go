@@ -57,8 +57,8 @@ var modules = map[string][]string{
 	"github.com/spf13/pflag":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},
 	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
-	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/rls", "internal/app", "cmd/envoy-rls"},
-	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/rls", "internal/app", "cmd/envoy-rls"},
+	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},
+	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},
 
 	"github.com/anishathalye/porcupine":        {testOnly},
 	"github.com/santhosh-tekuri/jsonschema/v6": {testOnly},
