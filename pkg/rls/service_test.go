@@ -165,6 +165,22 @@ func TestField_Costs(t *testing.T) {
 	require.Equal(t, `"p";r=19;t=1140`, headers["ratelimit"], "request hits 0 = 1; a refund ends at capacity")
 }
 
+func TestField_LimitZero(t *testing.T) {
+	d := newDesk(t, `
+policies:
+  - {id: log, match: {kind: log}, key: [user], algorithm: sliding-log, limit: 0, window: 1h, onStoreFailure: open}
+  - {id: bucket, match: {kind: bucket}, key: [user], algorithm: token-bucket, capacity: 0, refillPerDay: 1, onStoreFailure: open}
+`)
+	for _, kind := range []string{"log", "bucket"} {
+		for _, what := range []descriptors.Descriptor{entries("kind", kind, "user", "u"), hits(entries("kind", kind, "user", "u"), 0, false)} {
+			resp, headers := d.call(0, what)
+			require.Equal(t, rls.OverLimit, resp.Code)
+			require.Equal(t, "never", resp.Source, "no store was asked, so none can have failed")
+			require.NotContains(t, headers, "retry-after")
+		}
+	}
+}
+
 func TestField_UserAndSite(t *testing.T) {
 	for name, userPolicy := range map[string]string{
 		"same tag":       "key: [site, user]",
