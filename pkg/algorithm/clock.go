@@ -31,3 +31,13 @@ func (c Clock) At(time int64) Clock {
 	now := c.Now(time)
 	return Clock{Last: now, Offset: now - time}
 }
+
+// Seen is the clock after a call at the store's time that changed nothing else. It is the same clock, unless time has
+// stepped back: then the clock notes by how much. Without that a drained bucket would deny, and so stand still, until the
+// old time comes again.
+func (c Clock) Seen(time int64) Clock {
+	if time+c.Offset < c.Last {
+		c.Offset = c.Last - time
+	}
+	return c
+}

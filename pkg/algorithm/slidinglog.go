@@ -120,9 +120,11 @@ func (g *Log) Wait(l Limits, cost uint64, time int64) int64 {
 	return g.run(high).At + l.Window - now
 }
 
-// Take adds cost entries if they fit, else changes nothing and returns false.
+// Take adds cost entries if they fit, else returns false and changes nothing, but for a step back of the clock
+// ([Clock.Seen]).
 func (g *Log) Take(l Limits, cost uint64, time int64) bool {
 	if g.Remaining(l, time) < cost {
+		g.Clock = g.Seen(time)
 		return false
 	}
 	g.Forget(l, time)

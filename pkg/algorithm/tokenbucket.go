@@ -31,10 +31,12 @@ func (s Tokens) after(l Limits, elapsed int64) float64 {
 	return min(l.Capacity, s.Level+float64(float64(elapsed)*l.Rate))
 }
 
-// Take spends cost tokens if the bucket holds them, else returns the state unchanged and false.
+// Take spends cost tokens if the bucket holds them, else returns false and the state as it was, but for a step back of
+// the clock ([Clock.Seen]).
 func (s Tokens) Take(l Limits, cost uint64, time int64) (Tokens, bool) {
 	have := s.Remaining(l, time)
 	if have < float64(cost) {
+		s.Clock = s.Seen(time)
 		return s, false
 	}
 	return Tokens{Level: have - float64(cost), Clock: s.At(time)}, true
@@ -103,6 +105,7 @@ func (s Tokens) Force(l Limits, cost uint64, overdraft float64, time int64) (Tok
 	have := s.Remaining(l, time)
 	room := math.Floor(have + overdraft)
 	if room < 1 {
+		s.Clock = s.Seen(time)
 		return s, cost
 	}
 	charged := cost

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -53,6 +54,26 @@ var timeTests = []test{
 				next := f.denied(b)
 				require.Equal(f, wait-(wait/7+3*time.Microsecond).Truncate(time.Microsecond), next.Wait)
 				wait = next.Wait
+			}
+			f.promise(b, wait)
+		}
+	}},
+	{name: "a promised wait stands however often one asks meanwhile", clock: true, run: func(f *fixture) {
+		random := rand.New(rand.NewPCG(1, 2))
+		us := func(n int) time.Duration { return time.Duration(random.IntN(n)) * time.Microsecond }
+		for i := range 500 {
+			// A token takes a whole number of microseconds: then rounding decides whether the last one of a wait is needed.
+			period := 10 + random.IntN(1_000_000)
+			b := f.take(fmt.Sprint(i), TB(float64(1+random.IntN(50)), 60e6/float64(period)))
+			for f.one(b).Outcome == ratelimit.Admitted {
+				f.h.Advance(us(period / 2))
+			}
+			wait := f.denied(b).Wait
+			for range 20 {
+				d := us(int(wait.Microseconds()/4) + 1)
+				f.h.Advance(d)
+				require.Equal(f, wait-d, f.denied(b).Wait, "%+v", b.Limits)
+				wait -= d
 			}
 			f.promise(b, wait)
 		}
