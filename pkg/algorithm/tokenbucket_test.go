@@ -182,11 +182,10 @@ func TestField_WallClockStepsBackTokens(t *testing.T) {
 	run := func(seconds int64) (admitted int) {
 		for range 2 * seconds {
 			for {
-				next, ok := s.Take(l, 1, now)
-				if !ok {
+				var ok bool
+				if s, ok = s.Take(l, 1, now); !ok {
 					break
 				}
-				s = next
 				admitted++
 			}
 			now += second / 2
