@@ -68,6 +68,6 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newValidate(), newVersion())
+	root.AddCommand(newServe(), newValidate(), newExplain(), newVersion())
 	return root
 }

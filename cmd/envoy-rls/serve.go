@@ -53,7 +53,17 @@ way. A second one cuts them off. SIGHUP reads the policies again.`,
 	flags.DurationVar(&opts.DrainDelay, "drain-delay", 2*time.Second, "how long to go on answering once told to stop")
 	flags.Var(&format, "log-format", "form of the log lines")
 	flags.Var(&level, "log-level", "least level to log; debug has a line for each denial")
+	for name, words := range map[string][]string{"store": store.words, "log-format": format.words, "log-level": level.words} {
+		complete(cmd, name, words)
+	}
 	return cmd
+}
+
+// complete makes shells offer words for a flag.
+func complete(cmd *cobra.Command, flag string, words []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // no such flag
+	}
 }
 
 func serve(cmd *cobra.Command, opts app.Options) error {

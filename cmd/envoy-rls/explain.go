@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+// asked is what explain is asked about.
+type asked struct {
+	policies string
+	domain   string
+	attrs    []string
+	cost     uint64
+	json     string
+}
+
+func newExplain() *cobra.Command {
+	var a asked
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Say which policies apply to a request, and why",
+		Long: `Says which policies apply to a request, which nearly do and what is missing or differs, by which keys the request is counted and
+by which numbers, and what its client would be told if every bucket were full. Nothing is charged and no service is asked.
+
+The request is given by its attributes, or as Envoy's own: a RateLimitRequest in JSON. An attribute that is given twice has two
+values, each in a descriptor of its own. API keys are shown as their hashes, in the form that a policy file may have.
+
+Without --domain the only domain of the files is meant.`,
+		Example: `  envoy-rls explain --policies config/policies.yaml --attr route="POST /auth/login" --attr ip=203.0.113.7 --attr username=alice --cost 1
+  envoy-rls explain --attr plan=free --attr apiKey=k1 --attr tenant=demo
+  echo '{"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "203.0.113.7"}]}]}' | envoy-rls explain --json -`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := policy.Load(a.policies)
+			if err != nil {
+				return faulty(err)
+			}
+			var req descriptors.Request
+			if err := a.request(&req, set, cmd); err != nil {
+				return err
+			}
+			return explain(cmd.OutOrStdout(), set, &req)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&a.policies, "policies", "config/policies.yaml", "policy file, or directory of them")
+	flags.StringVar(&a.domain, "domain", "", "the request's domain")
+	flags.StringArrayVar(&a.attrs, "attr", nil, "an attribute: NAME=VALUE; may be repeated")
+	flags.Uint64Var(&a.cost, "cost", 1, "what the request costs; 0 only looks")
+	flags.StringVar(&a.json, "json", "", "file with a RateLimitRequest in JSON; - is standard input")
+	cmd.MarkFlagsMutuallyExclusive("json", "attr")
+	cmd.MarkFlagsMutuallyExclusive("json", "domain")
+	cmd.MarkFlagsMutuallyExclusive("json", "cost")
+	cmd.MarkFlagsOneRequired("json", "attr")
+	return cmd
+}
+
+// request fills req with the request that is asked about.
+func (a *asked) request(req *descriptors.Request, set *policy.Set, cmd *cobra.Command) error {
+	if a.json != "" {
+		return fromJSON(req, a.json, cmd.InOrStdin())
+	}
+	if err := a.fromAttrs(req); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("cost") {
+		a.charge(req)
+	}
+	req.Domain = []byte(a.domain)
+	if domains := set.Domains(); a.domain == "" && len(domains) == 1 {
+		req.Domain = []byte(domains[0])
+	}
+	return nil
+}
+
+// fromAttrs makes descriptors of NAME=VALUE: the n-th value of a name goes to the n-th descriptor.
+func (a *asked) fromAttrs(req *descriptors.Request) error {
+	seen := map[string]int{}
+	for _, attr := range a.attrs {
+		name, value, ok := strings.Cut(attr, "=")
+		if !ok || name == "" {
+			return exitError{exitUsage, fmt.Errorf("--attr %s: must be NAME=VALUE", attr)}
+		}
+		n := seen[name]
+		if seen[name]++; n == descriptors.MaxDescriptors {
+			return exitError{exitUsage, fmt.Errorf("--attr %s: more than %d values of one attribute", name, n)}
+		}
+		if n == len(req.Descriptors) {
+			req.Descriptors = append(req.Descriptors, descriptors.Descriptor{})
+		}
+		d := &req.Descriptors[n]
+		d.Entries = append(d.Entries, descriptors.Entry{Key: []byte(name), Value: []byte(value)})
+	}
+	return nil
+}
+
+// charge gives req its cost, in the field of the protocol that has room for it.
+func (a *asked) charge(req *descriptors.Request) {
+	if 0 < a.cost && a.cost <= math.MaxUint32 {
+		req.HitsAddend = uint32(a.cost)
+		return
+	}
+	for i := range req.Descriptors {
+		req.Descriptors[i].HasHits, req.Descriptors[i].HitsAddend = true, a.cost
+	}
+}
+
+// fromJSON reads a RateLimitRequest as Envoy would send it.
+func fromJSON(req *descriptors.Request, path string, stdin io.Reader) error {
+	var text []byte
+	var err error
+	if path == "-" {
+		path = "standard input"
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return faulty(err)
+	}
+	var message rlsv3.RateLimitRequest
+	if err := protojson.Unmarshal(text, &message); err != nil {
+		return faulty(fmt.Errorf("%s: not a RateLimitRequest: %w", path, err))
+	}
+	wire, err := proto.Marshal(&message)
+	if err != nil {
+		return faulty(fmt.Errorf("%s: %w", path, err))
+	}
+	if err := req.Unmarshal(wire); err != nil {
+		return faulty(fmt.Errorf("%s: %w", path, err))
+	}
+	if len(req.Domain) == 0 || len(req.Descriptors) == 0 {
+		return faulty(errors.New(path + ": a request needs a domain and descriptors: the service refuses one without"))
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExplain(t *testing.T) {
+	tests := []struct {
+		name  string
+		args  []string
+		stdin string
+	}{
+		{"login", []string{"--attr", "route=POST /auth/login", "--attr", "ip=203.0.113.7", "--attr", "username=alice"}, ""},
+		{"override", []string{"--domain", "edge", "--attr", "plan=free", "--attr", "x-api-key=secret1", "--attr", "tenant=acme", "--cost", "150"}, ""},
+		{"never", []string{"--attr", "plan=free", "--attr", "apiKey=k1", "--attr", "tenant=acme", "--cost", "21"}, ""},
+		{"huge-cost", []string{"--attr", "ip=203.0.113.7", "--cost", "18446744073709551615"}, ""},
+		{"peek", []string{"--attr", "ip=203.0.113.7", "--cost", "0"}, ""},
+		{"missing-key", []string{"--attr", "plan=free", "--attr", "apiKey=k1", "--attr", "ip=unknown", "--attr", "colour=red"}, ""},
+		{"shadow", []string{"--attr", "method=GET", "--attr", "path=//v1/./items?x=1", "--attr", "plan=pro", "--attr", "tenant=acme"}, ""},
+		{"several-values", []string{"--attr", "ip=203.0.113.7", "--attr", "ip=203.0.113.8"}, ""},
+		{"other-domain", []string{"--domain", "core", "--attr", "ip=203.0.113.7"}, ""},
+		{"json", []string{"--json", "-"}, `{"domain": "edge", "hitsAddend": 2, "descriptors": [
+			{"entries": [{"key": "remote_address", "value": "2001:db8:1:2::9"}]},
+			{"entries": [{"key": "api_key", "value": "k1"}, {"key": "plan", "value": "free"}], "hitsAddend": 0}]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := envoyRLS(tt.stdin, append([]string{"explain", "--policies", "testdata/policies.yaml"}, tt.args...)...)
+			require.Equal(t, exitOK, got.code, got.errout)
+			require.Empty(t, got.errout)
+			require.NotContains(t, got.out, "secret1", "API keys are never shown")
+			golden(t, "explain-"+tt.name, got.out)
+		})
+	}
+}
+
+func TestExplainFaults(t *testing.T) {
+	tests := []struct {
+		name  string
+		args  []string
+		stdin string
+		want  string
+	}{
+		{"policies", []string{"--policies", "testdata/faulty.yaml", "--attr", "ip=::1"}, "", "testdata/faulty.yaml:6:5"},
+		{"no file", []string{"--policies", "testdata/policies.yaml", "--json", "testdata/nothing.json"}, "", "no such file"},
+		{"no JSON", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, "ip: 1", "standard input: not a RateLimitRequest"},
+		{"unknown field", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, `{"domian": "edge"}`, `unknown field "domian"`},
+		{"no descriptors", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, `{"domain": "edge"}`, "needs a domain and descriptors"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := envoyRLS(tt.stdin, append([]string{"explain"}, tt.args...)...)
+			require.Equal(t, exitFaults, got.code, got)
+			require.Contains(t, got.errout, tt.want)
+			require.Empty(t, got.out)
+		})
+	}
+}

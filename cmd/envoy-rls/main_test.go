@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// result is what the program did.
+type result struct {
+	code        int
+	out, errout string
+}
+
+// envoyRLS runs the program.
+func envoyRLS(stdin string, args ...string) result {
+	var out, errout bytes.Buffer
+	code := run(args, strings.NewReader(stdin), &out, &errout)
+	return result{code, out.String(), errout.String()}
+}
+
+var update = flag.Bool("update", false, "write the golden files of testdata anew")
+
+// golden compares got with testdata/NAME.golden.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{}, {"serve"}, {"validate"}, {"explain"}, {"version"}} {
+		name := strings.Join(append([]string{"help"}, args...), "-")
+		t.Run(name, func(t *testing.T) {
+			got := envoyRLS("", append(args, "--help")...)
+			require.Equal(t, exitOK, got.code)
+			require.Empty(t, got.errout)
+			golden(t, name, got.out)
+		})
+	}
+	require.Equal(t, envoyRLS("", "--help"), envoyRLS(""), "without a command: help")
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown command", []string{"srve"}, "Did you mean this?\n\tserve"},
+		{"unknown flag", []string{"serve", "--polices", "x"}, "unknown flag: --polices"},
+		{"an argument too many", []string{"serve", "x"}, `unknown command "x"`},
+		{"no file", []string{"validate"}, "requires at least 1 arg"},
+		{"nothing to explain", []string{"explain"}, "[json attr]"},
+		{"two requests to explain", []string{"explain", "--json", "-", "--attr", "a=b"}, "none of the others can be"},
+		{"no value", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "ip"}, "--attr ip: must be NAME=VALUE"},
+		{"no name", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "=x"}, "--attr =x: must be NAME=VALUE"},
+		{"not a number", []string{"serve", "--max-buckets", "many"}, `"many" for "--max-buckets"`},
+		{"too few buckets", []string{"serve", "--max-buckets", "3"}, "max-buckets: 3 is less than 16"},
+		{"unknown store", []string{"serve", "--store", "disk"}, "is none of memory"},
+		{"unknown level", []string{"serve", "--log-level", "loud"}, "is none of debug, info, warn, error"},
+		{"negative delay", []string{"serve", "--drain-delay", "-1s"}, "drain-delay: -1s is negative"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := envoyRLS("", tt.args...)
+			require.Equal(t, exitUsage, got.code, got)
+			require.Contains(t, got.errout, tt.want)
+			require.NotContains(t, got.errout, "Usage:", "the help of a command is for those who ask for it")
+			require.Empty(t, got.out)
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("ENVOY_RLS_MAX_BUCKETS", "x")
+	t.Setenv("ENVOY_RLS_LOG_FORMAT", "xml")
+	t.Setenv("ENVOY_RLS_DRAIN_DELAY", "soon")
+	got := envoyRLS("", "serve", "--log-format", "json")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.errout, `ENVOY_RLS_MAX_BUCKETS="x"`)
+	require.Contains(t, got.errout, `ENVOY_RLS_DRAIN_DELAY="soon"`)
+	require.NotContains(t, got.errout, "LOG_FORMAT", "the flag wins")
+
+	t.Setenv("ENVOY_RLS_MAX_BUCKETS", "16")
+	t.Setenv("ENVOY_RLS_DRAIN_DELAY", "0s")
+	t.Setenv("ENVOY_RLS_LOG_FORMAT", "json")
+	t.Setenv("ENVOY_RLS_POLICIES", "testdata/nowhere.yaml")
+	got = envoyRLS("", "serve")
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.errout, "testdata/nowhere.yaml: no such file")
+}
+
+func TestValidate(t *testing.T) {
+	got := envoyRLS("", "validate", "testdata/policies.yaml")
+	require.Equal(t, exitOK, got.code, got)
+	require.Regexp(t, `^ok: 4 policies \(1 in shadow mode\), 1 override, for domain edge; version [0-9a-f]{12}\n$`, got.out)
+
+	got = envoyRLS("", "validate", "testdata/faulty.yaml", "testdata/policies.yaml")
+	require.Equal(t, exitFaults, got.code)
+	require.Empty(t, got.out)
+	golden(t, "validate-faulty", got.errout)
+}
+
+// TestField_DuplicateID: at start a non-zero exit naming both places.
+func TestField_DuplicateID(t *testing.T) {
+	dir := t.TempDir()
+	text, err := os.ReadFile("testdata/policies.yaml")
+	require.NoError(t, err)
+	first, second := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	require.NoError(t, os.WriteFile(first, text, 0o600))
+	require.NoError(t, os.WriteFile(second, text, 0o600))
+	for _, args := range [][]string{{"validate", dir}, {"validate", first, second}, {"serve", "--policies", dir}} {
+		got := envoyRLS("", args...)
+		require.Equal(t, exitFaults, got.code, got)
+		require.Contains(t, got.errout, second+":3:9")
+		require.Contains(t, got.errout, first+":3:9")
+		require.Contains(t, got.errout, `"login"`, "all faults at once")
+	}
+}
+
+func TestServeNeedsItsPort(t *testing.T) {
+	got := envoyRLS("", "serve", "--policies", "testdata/policies.yaml", "--grpc-addr", "127.0.0.1:-1", "--admin-addr", "127.0.0.1:0", "--debug-addr", "")
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.errout, "grpc-addr: ")
+}
+
+func TestVersion(t *testing.T) {
+	got := envoyRLS("", "version")
+	require.Equal(t, exitOK, got.code)
+	require.Regexp(t, `^envoy-rls \S+, commit \S+, go1\S+ \w+/\w+\n$`, got.out)
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		got := envoyRLS("", "completion", shell)
+		require.Equal(t, exitOK, got.code, shell)
+		require.Contains(t, got.out, "envoy-rls", shell)
+	}
+	require.Contains(t, envoyRLS("", "__complete", "serve", "--store", "").out, "memory")
+}
+
+func TestMainStaysSmall(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 40)
+}
