@@ -28,7 +28,7 @@ lint: ## formatting, go vet, golangci-lint, go.mod, known vulnerabilities
 	@scripts/lint.sh
 
 bench: ## server CPU per decision beside an empty gRPC handler
-	@cd bench && go run .
+	@cd bench && go run ./cmd/rlsbench
 
 fuzz: ## every Fuzz function for FUZZTIME (60s) each
 	@scripts/fuzz.sh $(FUZZTIME)

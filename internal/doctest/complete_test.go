@@ -169,3 +169,14 @@ func scrape(t *testing.T) string {
 	}, 30*time.Second, 50*time.Millisecond)
 	return string(text)
 }
+
+// Every decision is in the index.
+func TestIndexHasEveryDecision(t *testing.T) {
+	index := readFile(t, "docs/adr/README.md")
+	paths, err := filepath.Glob(filepath.Join(projectRoot, "docs/adr/0*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		require.Contains(t, index, "("+filepath.Base(path)+")")
+	}
+}
