@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -49,18 +50,13 @@ func (f Fault) Error() string {
 // indent is as wide as what stands before the caret: tabs stay tabs, so that the caret is below its character
 // however wide a terminal shows them.
 func (f Fault) indent() string {
-	var b strings.Builder
-	for i, r := range []rune(f.Source) {
-		switch {
-		case i >= f.caret:
-			return b.String()
-		case r == '\t':
-			b.WriteByte('\t')
-		default:
-			b.WriteByte(' ')
+	before := []rune(f.Source)
+	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
 		}
-	}
-	return b.String()
+		return ' '
+	}, string(before[:min(f.caret, len(before))]))
 }
 
 // Unwrap gives the error of the file system behind the fault, if there is one.
@@ -93,17 +89,10 @@ func quoted(faults Faults, files ...*File) error {
 		return nil
 	}
 	faults.sort()
-	lines := make(map[string][][]byte, len(files))
+	var q quoter
 	for i := range faults {
-		f := &faults[i]
-		if f.Pos.Line == 0 || f.Source != "" {
-			continue
-		}
-		if _, ok := lines[f.Pos.File]; !ok {
-			lines[f.Pos.File] = sourceLines(f.Pos.File, files)
-		}
-		if ls := lines[f.Pos.File]; f.Pos.Line <= len(ls) {
-			f.quote(ls[f.Pos.Line-1])
+		if f := &faults[i]; f.Pos.Line > 0 && f.Source == "" {
+			f.quote(q.line(f.Pos, files))
 		}
 	}
 	return faults
@@ -126,40 +115,60 @@ func (fs Faults) sort() {
 	})
 }
 
-func sourceLines(path string, files []*File) [][]byte {
-	for _, f := range files {
-		if f.Path == path {
-			return bytes.Split(f.source, []byte("\n"))
+// quoter finds source lines. It keeps the last one, since all faults of a file may be in one line of many megabytes.
+type quoter struct {
+	file   string
+	number int
+	text   []rune
+	lines  [][]byte
+}
+
+// line gives the line at pos. It is empty if there is none, or if a terminal would not just print it.
+func (q *quoter) line(pos Position, files []*File) []rune {
+	if pos.File != q.file {
+		*q = quoter{file: pos.File}
+		for _, f := range files {
+			if f.Path == pos.File {
+				q.lines = bytes.Split(f.source, []byte("\n"))
+			}
 		}
 	}
-	return nil
+	if pos.Line != q.number && pos.Line <= len(q.lines) {
+		q.number, q.text = pos.Line, nil
+		line := bytes.TrimRight(q.lines[pos.Line-1], "\r")
+		if utf8.Valid(line) && !bytes.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
+			q.text = []rune(string(line))
+		}
+	}
+	if pos.Line != q.number {
+		return nil
+	}
+	return q.text
 }
 
 // excerptWidth is how many characters of a long line are shown.
 const excerptWidth = 120
 
 // quote sets Source from the whole line and moves a column that points at a tab or behind the end to where it belongs.
-func (f *Fault) quote(line []byte) {
-	line = bytes.TrimRight(line, "\r")
-	if !utf8.Valid(line) {
+func (f *Fault) quote(line []rune) {
+	if len(line) == 0 {
 		return
 	}
-	runes := []rune(string(line))
-	at := min(max(f.Pos.Column-1, 0), len(runes))
-	for at < len(runes) && runes[at] == '\t' {
+	at := min(max(f.Pos.Column-1, 0), len(line))
+	for at < len(line) && line[at] == '\t' {
 		at++
 	}
 	f.Pos.Column = at + 1
-	start, end := 0, len(runes)
-	if len(runes) > excerptWidth {
+	start, end := 0, len(line)
+	if len(line) > excerptWidth {
 		start = max(0, at-excerptWidth/2)
-		end = min(len(runes), start+excerptWidth)
+		end = min(len(line), start+excerptWidth)
 	}
-	f.Source, f.caret = string(runes[start:end]), at-start
+	f.Source, f.caret = string(line[start:end]), at-start
 	if start > 0 {
 		f.Source, f.caret = "…"+f.Source, f.caret+1
 	}
-	if end < len(runes) {
+	if end < len(line) {
 		f.Source += "…"
 	}
 }

@@ -45,7 +45,7 @@ func (l *loader) attributes(f field) []AttributeRule {
 		text, ok := scalar(line.value)
 		if !ok {
 			l.fault(line.pos, `write the attribute's name, or a template such as "{method} {path}"`,
-				"attributes: %s is text, not %s", line.name, kindOf(line.value))
+				"attributes: %q is text, not %s", line.name, kindOf(line.value))
 			continue
 		}
 		rule := AttributeRule{Name: line.name, Pos: line.key}

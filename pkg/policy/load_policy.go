@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/goccy/go-yaml/ast"
@@ -56,7 +57,7 @@ func (l *loader) identity(p *Policy, o *object) {
 	if id, f, ok := l.text(o, "id"); ok {
 		p.ID, p.Pos = id, f.pos
 		l.shownName(f, id)
-		o.what = "policy " + id
+		o.what = fmt.Sprintf("policy %q", id)
 	}
 	p.Name = p.ID
 	if name, f, ok := l.text(o, "name"); ok {

@@ -76,6 +76,9 @@ func (s *shape) follow(t *token.Token) string {
 	if s.endsEmpty(t) {
 		s.empty++
 	}
+	if s.empty > maxEmpty {
+		return "too many fields without a value"
+	}
 	switch n := len(s.flow); t.Type {
 	case token.MappingStartType, token.SequenceStartType:
 		s.flow = append(s.flow, level{sequence: t.Type == token.SequenceStartType})
@@ -89,11 +92,8 @@ func (s *shape) follow(t *token.Token) string {
 		return s.entry(t)
 	default:
 	}
-	switch {
-	case len(s.flow)+len(s.block) > maxDepth:
+	if len(s.flow)+len(s.block) > maxDepth {
 		return "collections are nested too deeply"
-	case s.empty > maxEmpty:
-		return "too many fields without a value"
 	}
 	return ""
 }
@@ -144,6 +144,9 @@ func (s *shape) endsEmpty(t *token.Token) bool {
 	switch t.Type {
 	case token.CollectEntryType, token.MappingEndType, token.SequenceEndType:
 		n := len(s.flow)
+		if p.Type == token.MappingStartType || p.Type == token.SequenceStartType {
+			return false
+		}
 		return waits || p.Type == token.CollectEntryType || n > 0 && !s.flow[n-1].sequence && s.flow[n-1].keys == 0
 	case token.MappingValueType:
 		return waits || p.Type == token.CollectEntryType
