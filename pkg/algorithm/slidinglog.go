@@ -132,6 +132,9 @@ func (g *Log) Take(l Limits, cost uint64, time int64) bool {
 	return true
 }
 
+// Clear drops all entries.
+func (g *Log) Clear() { g.gone, g.head, g.runs = g.totalBefore(g.runs), 0, 0 }
+
 // Forget drops the runs that have left the window at time.
 func (g *Log) Forget(l Limits, time int64) {
 	n := g.left(l, g.Now(time))

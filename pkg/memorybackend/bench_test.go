@@ -111,7 +111,7 @@ func BenchmarkMemory(b *testing.B) {
 			before := heap()
 			s := memorybackend.New(memorybackend.Options{})
 			for range c.takes {
-				fill(s, c.limits, keys[:len(keys)])
+				fill(s, c.limits, keys[:])
 			}
 			half := heap() - before
 			for i := range keys {

@@ -29,6 +29,8 @@ type claim struct {
 	now   int64 // by the shard's clock
 	first int   // the first claim of this call on the same bucket: its own index, since keys are distinct as a rule
 
+	renewed bool // it was there, but lapsed
+
 	// What the bucket becomes if the call is admitted, kept by the first claim on it.
 	tokens algorithm.Tokens // a token bucket
 	adds   uint64           // entries to add to a log

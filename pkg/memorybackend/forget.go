@@ -8,10 +8,11 @@ import (
 
 // How many slots are looked at on each occasion.
 const (
-	sweepPerInsert = 4   // for lapsed buckets, by each call that adds one
-	sweepForClosed = 32  // for lapsed ones when a closed bucket finds no room
-	sample         = 32  // for a bucket to forget, when the shard is full
-	wideSample     = 512 // the same, while all seen so far are more in use than the new one
+	sweepPerInsert  = 8   // for lapsed buckets, by each call that adds one
+	sweepPerRenewal = 2   // the same, by each call that finds its own one lapsed
+	sweepForClosed  = 32  // for lapsed ones when a closed bucket finds no room
+	sample          = 32  // for a bucket to forget, when the shard is full
+	wideSample      = 512 // the same, while all seen so far are more in use than the new one
 )
 
 // sweepLocked looks at the next n slots and forgets the lapsed buckets among them.
@@ -22,6 +23,14 @@ func (s *shard) sweepLocked(n int, now int64) {
 			continue
 		}
 		s.hand = s.next(s.hand)
+	}
+}
+
+// tidyLocked looks at n slots for lapsed buckets, and takes a smaller table when there were many.
+func (s *shard) tidyLocked(n int, now int64) {
+	s.sweepLocked(n, now)
+	if s.sparse() {
+		s.resizeLocked(now)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // says: a lapsed bucket is forgotten, one of another algorithm is carried over, and a longer life is noted.
 func (c *call) seek(i int) {
 	b, cl := &c.buckets[i], &c.claims[i]
-	c.find(cl)
+	cl.find()
 	if cl.slot < 0 && b.Closed && cl.shard.closedFullLocked(cl.now) {
 		c.share(cl, b)
 	}
@@ -18,18 +18,14 @@ func (c *call) seek(i int) {
 		return
 	}
 	if cl.slot >= 0 {
-		cl.shard.adoptLocked(&cl.shard.slots[cl.slot], &b.Limits, cl.now)
+		n := &cl.shard.slots[cl.slot]
+		cl.renewed = n.lapsed(cl.now)
+		cl.shard.adoptLocked(n, &b.Limits, cl.now)
 	}
 	cl.tokens, cl.adds, cl.dirty = cl.load(b), 0, false
 }
 
-func (c *call) find(cl *claim) {
-	cl.slot = cl.shard.find(cl.id)
-	if cl.slot >= 0 && cl.shard.slots[cl.slot].lapsed(cl.now) {
-		cl.shard.dropLocked(cl.slot)
-		cl.slot = -1
-	}
-}
+func (cl *claim) find() { cl.slot = cl.shard.find(cl.id) }
 
 // firstOn is the first claim on the bucket of claim i among those that were sought before.
 func (c *call) firstOn(i int) int {
@@ -54,7 +50,7 @@ func (c *call) share(cl *claim, b *ratelimit.Bucket) {
 	shared.clock = shared.clock.At(cl.now)
 	cl.shard, cl.now = shared, shared.clock.Last
 	cl.id = c.store.identifyLimits(b.Limits)
-	c.find(cl)
+	cl.find()
 }
 
 // at returns the slot of a claim, which others may have moved meanwhile, or nil.
@@ -97,6 +93,8 @@ func (s *shard) closedFullLocked(now int64) bool {
 // adoptLocked carries a bucket over to other limits, if they are other ones.
 func (s *shard) adoptLocked(n *slot, l *algorithm.Limits, now int64) {
 	switch {
+	case n.lapsed(now):
+		s.renewLocked(n, l, now)
 	case n.kind == l.Kind && n.capacity == l.Capacity && n.pace == pace(l):
 	case n.kind != l.Kind:
 		s.switchLocked(n, l, now)
@@ -107,6 +105,20 @@ func (s *shard) adoptLocked(n *slot, l *algorithm.Limits, now int64) {
 	case n.tokens().FullIn(*l, now) > n.tokens().FullIn(n.limits(), now):
 		n.setLimits(l)
 	}
+}
+
+// renewLocked makes a lapsed bucket a full one. It stays lapsed until something is charged.
+func (s *shard) renewLocked(n *slot, l *algorithm.Limits, now int64) {
+	if n.kind != l.Kind {
+		s.switchLocked(n, l, now)
+	}
+	n.setLimits(l)
+	if n.kind == algorithm.SlidingLog {
+		s.logs[n.log].Clear()
+		n.last = now - l.Window
+		return
+	}
+	n.level, n.last = l.Capacity, now
 }
 
 // switchLocked carries a bucket over to another algorithm.

@@ -48,11 +48,11 @@ func (b *budget) reserve(n int) bool {
 // insertLocked makes a slot for a bucket that is not there. It returns -1 if every bucket is one that must be kept. spent
 // is the share of the new bucket that will be in use.
 func (s *shard) insertLocked(n *slot, spent float64, now int64) int {
-	s.sweepLocked(sweepPerInsert, now)
+	s.tidyLocked(sweepPerInsert, now)
 	if s.held >= s.most && !s.makeRoomLocked(spent, now) {
 		return -1
 	}
-	if s.crowded() || s.sparse() {
+	if s.crowded() {
 		s.resizeLocked(now)
 	}
 	if n.kind == algorithm.SlidingLog {
@@ -76,32 +76,46 @@ func (s *shard) dropLocked(i int) {
 	s.remove(i)
 }
 
-// resizeLocked fits the table to the buckets that are not lapsed.
+// resizeLocked fits the table and the list of logs to the buckets that are not lapsed.
 func (s *shard) resizeLocked(now int64) {
-	live := 0
+	live, liveLogs := 0, 0
 	for i := range s.slots {
 		if n := &s.slots[i]; n.kind != 0 && !n.lapsed(now) {
 			live++
+			if n.kind == algorithm.SlidingLog {
+				liveLogs++
+			}
 		}
 	}
-	old := s.slots
+	old, oldLogs := s.slots, s.logs
 	s.table = table{slots: make([]slot, min(slotsFor(live), s.most*loadDen/loadNum+firstSlots))}
+	s.logs, s.freeLogs = make([]algorithm.Log, 0, liveLogs+liveLogs/4), nil
 	s.hand, s.closed = 0, 0
 	for i := range old {
-		n := &old[i]
-		switch {
-		case n.kind == 0:
-		case n.lapsed(now):
-			if n.kind == algorithm.SlidingLog {
-				s.freeLogLocked(n.log)
-			}
-		default:
-			s.put(n)
-			if n.closed {
-				s.closed++
-			}
+		if n := &old[i]; n.kind != 0 {
+			s.moveLocked(n, oldLogs, now)
 		}
 	}
+}
+
+// moveLocked puts a bucket into a new table, unless it is lapsed.
+func (s *shard) moveLocked(n *slot, logs []algorithm.Log, now int64) {
+	lapsed := n.lapsed(now)
+	if n.kind == algorithm.SlidingLog {
+		if lapsed {
+			s.runs.used.Add(int64(-logs[n.log].Room()))
+			return
+		}
+		s.logs = append(s.logs, logs[n.log])
+		n.log = uint32(len(s.logs) - 1)
+	}
+	if lapsed {
+		return
+	}
+	if n.closed {
+		s.closed++
+	}
+	s.put(n)
 }
 
 // setClosedLocked keeps count of the closed buckets when a reload changes what a policy does on failure.

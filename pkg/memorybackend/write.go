@@ -15,6 +15,9 @@ func (c *call) write(i int) {
 		}
 	}
 	c.save(cl, s, b)
+	if cl.renewed { // no bucket is added, but the lapsed ones have to go all the same
+		cl.shard.tidyLocked(sweepPerRenewal, cl.now)
+	}
 }
 
 // insert makes a slot for the bucket, or counts what is lost for want of one and returns nil.
@@ -55,14 +58,12 @@ func (c *call) change(i int) {
 		c.force(i)
 		return
 	}
-	c.find(cl)
+	cl.find()
 	s := cl.at()
-	switch {
-	case s == nil: // it is full
-		r.Remaining = b.Limits.Capacity
-		return
-	case b.Op == ratelimit.Reset:
-		cl.shard.dropLocked(cl.slot)
+	if s == nil || b.Op == ratelimit.Reset || s.lapsed(cl.now) {
+		if s != nil {
+			cl.shard.dropLocked(cl.slot)
+		}
 		r.Remaining = b.Limits.Capacity
 		return
 	}
