@@ -12,9 +12,6 @@ const (
 	// streamWorkers handle the calls in flight without growing a new goroutine's stack for each. More calls than that at a
 	// time get a goroutine of their own.
 	streamWorkers = 128
-	// window is HTTP/2's flow-control window in bytes, of a stream and of a connection. A fixed one spares the pings by which
-	// grpc-go otherwise measures the connection all the time, and takes any request of sane size at once.
-	window = 1 << 20
 	// maxRequest is the largest request in bytes. Envoy sends what its clients send, and would let a request through whose
 	// check is refused for its size: so it is far above what Envoy accepts from a client.
 	maxRequest = 16 << 20
@@ -26,8 +23,6 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(Codec()),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.StaticStreamWindowSize(window),
-		grpc.StaticConnWindowSize(window),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			// Connections are renewed so that Envoys spread over instances that came up later. grpc-go varies the age by 10 %
