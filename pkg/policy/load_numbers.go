@@ -34,7 +34,7 @@ type numbers struct {
 
 // number reads a field as a number. false: absent, or a fault was noted.
 func (l *loader) number(o *object, name string, whole bool) (float64, field, bool) {
-	text, f, ok := l.text(o, name)
+	text, f, ok := l.scalar(o, name, "a number")
 	if !ok {
 		return 0, f, false
 	}
@@ -81,7 +81,7 @@ func (l *loader) numbers(o *object) numbers {
 
 // window reads the field window in microseconds.
 func (l *loader) window(o *object) written {
-	text, f, ok := l.text(o, "window")
+	text, f, ok := l.scalar(o, "window", "a time")
 	w := written{field: f, exists: o.has("window"), valid: ok}
 	if !ok {
 		return w

@@ -97,14 +97,17 @@ func (l *loader) missing(o *object, name, hint string) {
 }
 
 // text reads a field as text, which may be written as a number or a boolean. false: absent, or a fault was noted.
-func (l *loader) text(o *object, name string) (string, field, bool) {
+func (l *loader) text(o *object, name string) (string, field, bool) { return l.scalar(o, name, "text") }
+
+// scalar gives a field's text as it is written; what says in a fault what it should be.
+func (l *loader) scalar(o *object, name, what string) (string, field, bool) {
 	f, ok := o.fields[name]
 	if !ok {
 		return "", f, false
 	}
 	s, ok := scalar(f.value)
 	if !ok {
-		l.fault(f.pos, "", "%s is text, not %s", name, kindOf(f.value))
+		l.fault(f.pos, "", "%s is %s, not %s", name, what, kindOf(f.value))
 	}
 	return s, f, ok
 }
