@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // envName is the environment variable for a flag.
@@ -16,22 +15,25 @@ func envName(flag string) string {
 	return "ENVOY_RLS_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnv sets those of cmd's own flags that the command line doesn't from the environment.
-func fromEnv(cmd *cobra.Command, _ []string) error {
-	var faults []error
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		text, given := os.LookupEnv(envName(f.Name))
-		if f.Changed || !given {
-			return
+// fromEnv makes a PreRunE that sets those of the flags that the command line doesn't from the environment.
+func fromEnv(flags ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		var faults []error
+		for _, name := range flags {
+			f := cmd.Flags().Lookup(name)
+			text, given := os.LookupEnv(envName(name))
+			if f.Changed || !given {
+				continue
+			}
+			if err := f.Value.Set(text); err != nil {
+				faults = append(faults, fmt.Errorf("%s=%q: %w", envName(name), text, err))
+			}
 		}
-		if err := f.Value.Set(text); err != nil {
-			faults = append(faults, fmt.Errorf("%s=%q: %w", envName(f.Name), text, err))
+		if len(faults) > 0 {
+			return exitError{exitUsage, errors.Join(faults...)}
 		}
-	})
-	if len(faults) > 0 {
-		return exitError{exitUsage, errors.Join(faults...)}
+		return nil
 	}
-	return nil
 }
 
 // choice is a flag whose value is one of a few words.
@@ -40,13 +42,13 @@ type choice struct {
 	value string
 }
 
-// String implements pflag.Value.
+// String implements cobra's flag value.
 func (c *choice) String() string { return c.value }
 
-// Type implements pflag.Value.
+// Type implements cobra's flag value.
 func (c *choice) Type() string { return strings.Join(c.words, "|") }
 
-// Set implements pflag.Value.
+// Set implements cobra's flag value.
 func (c *choice) Set(text string) error {
 	if !slices.Contains(c.words, text) {
 		return fmt.Errorf("is none of %s", strings.Join(c.words, ", "))

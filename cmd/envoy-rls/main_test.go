@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -102,6 +103,25 @@ func TestEnvironment(t *testing.T) {
 	got = envoyRLS("", "serve")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.errout, "testdata/nowhere.yaml: no such file")
+}
+
+// TestEveryFlagOfServeHasAVariable would fail for a flag that fromEnv doesn't know.
+func TestEveryFlagOfServeHasAVariable(t *testing.T) {
+	values := map[string]string{"store": "memory", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error"}
+	cmd := newServe()
+	flags := regexp.MustCompile(`(?m)^ +--([a-z-]+)`).FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1)
+	require.Len(t, flags, 9)
+	for _, flag := range flags {
+		name := flag[1]
+		if values[name] == "" {
+			values[name] = "some-" + name
+		}
+		t.Setenv(envName(name), values[name])
+	}
+	require.NoError(t, cmd.PreRunE(cmd, nil))
+	for name, want := range values {
+		require.Equal(t, want, cmd.Flags().Lookup(name).Value.String(), name)
+	}
 }
 
 func TestValidate(t *testing.T) {

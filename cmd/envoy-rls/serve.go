@@ -34,7 +34,7 @@ way. A second one cuts them off. SIGHUP reads the policies again.`,
   envoy-rls serve --policies /etc/envoy-rls --log-format json
   ENVOY_RLS_GRPC_ADDR=127.0.0.1:8081 envoy-rls serve`,
 		Args:    cobra.NoArgs,
-		PreRunE: fromEnv,
+		PreRunE: fromEnv("policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "drain-delay", "log-format", "log-level"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Store = store.value
 			opts.Version, opts.Commit = build()
