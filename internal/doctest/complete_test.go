@@ -180,3 +180,15 @@ func TestIndexHasEveryDecision(t *testing.T) {
 		require.Contains(t, index, "("+filepath.Base(path)+")")
 	}
 }
+
+// Every package of the root module is on the map.
+func TestMapHasEveryPackage(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "./...")
+	list.Dir = projectRoot
+	out, err := list.Output()
+	require.NoError(t, err)
+	architecture := readFile(t, "ARCHITECTURE.md")
+	for _, path := range strings.Fields(string(out)) {
+		require.Contains(t, architecture, "`"+strings.TrimPrefix(path, "github.com/envoy-rls/envoy-rls/")+"`")
+	}
+}
