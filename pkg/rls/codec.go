@@ -1,3 +1,7 @@
+// Package rls is Envoy's rate limit service, envoy.service.ratelimit.v3.RateLimitService, over gRPC.
+//
+// [Service] answers calls with a limiter's decisions. Around it is a codec of our own, since the call costs far more than the
+// decision and since Envoy sends strings that are not UTF-8: [Register] and [ServerOptions] make a server of both.
 package rls
 
 import (
