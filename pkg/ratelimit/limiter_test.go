@@ -201,6 +201,24 @@ func TestSkippedAndUnknown(t *testing.T) {
 	require.Empty(t, s.asked)
 }
 
+func TestTooManyGroups(t *testing.T) {
+	s := &recorder{}
+	l := ratelimit.New(ratelimit.Options{Store: s})
+	l.Use(set(t, policies))
+	for _, group := range []int{-1, policy.MaxGroups} {
+		for name, add := range map[string]func(*ratelimit.Request){
+			"a fact": func(r *ratelimit.Request) { require.False(t, r.Add(group, []byte("user"), []byte("x"))) },
+			"a cost": func(r *ratelimit.Request) { r.SetGroupCost(group, 1, false) },
+		} {
+			r := l.Begin([]byte("edge"))
+			add(r)
+			require.False(t, l.Check(t.Context(), r).Allowed, "%s in group %d: closed policies may be meant", name, group)
+			r.Release()
+		}
+	}
+	require.Empty(t, s.asked)
+}
+
 func TestStricter(t *testing.T) {
 	check := func(outcome ratelimit.Outcome, source ratelimit.Source, remaining float64, wait time.Duration, known bool) *ratelimit.Check {
 		return &ratelimit.Check{Known: known, Result: ratelimit.Result{Outcome: outcome, Source: source, Remaining: remaining, Wait: wait}}

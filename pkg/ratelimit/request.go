@@ -40,7 +40,12 @@ func (r *Request) Release() { r.limiter.requests.Put(r) }
 // Add notes a fact about the request: an entry's key, which the policy files' attributes tables turn into an attribute,
 // and its value. Groups count from 0 to policy.MaxGroups-1: facts that belong together, such as those of one Envoy
 // descriptor. Neither slice may change before the request is released. It reports whether any policy has a use for the key.
+// A group beyond the last makes the request partial.
 func (r *Request) Add(group int, entry, value []byte) bool {
+	if uint(group) >= policy.MaxGroups {
+		r.SetPartial()
+		return false
+	}
 	return r.attributes.Add(group, entry, value)
 }
 
@@ -50,6 +55,10 @@ func (r *Request) SetCost(n uint64) { r.cost, r.costStated = n, true }
 // SetGroupCost says what the request costs under the policies that use a fact of this group. 0 only looks; refund gives
 // n back instead of spending it.
 func (r *Request) SetGroupCost(group int, n uint64, refund bool) {
+	if uint(group) >= policy.MaxGroups {
+		r.SetPartial()
+		return
+	}
 	bit := uint64(1) << group
 	r.ownCost |= bit
 	r.groupCost[group] = n
