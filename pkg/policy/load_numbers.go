@@ -166,13 +166,13 @@ func (l *loader) belong(p *Policy, o *object, kind algorithm.Kind) {
 			l.fault(o.fields[f].key, hint, "%s does not go with a %s", f, name)
 		}
 	}
-	if f, ok := o.fields["overdraft"]; ok && kind == algorithm.TokenBucket && p.Charge != Postpaid {
+	if f, ok := o.fields["overdraft"]; ok && kind == algorithm.TokenBucket && p.Charge != Postpaid && !o.meant["charge"] {
 		l.fault(f.key, "write charge: postpaid or leave overdraft out", "overdraft goes with charge: postpaid only")
 	}
 }
 
-// inForce makes what a bucket is decided by of all numbers that apply; those in changed are written by whom a fault is
-// about. The result is zero unless all numbers that the algorithm needs are valid.
+// inForce makes what a bucket is decided by of all numbers that apply to it; those in changed were written by the policy or override
+// that is being read. The result is zero unless all numbers that the algorithm needs are valid.
 func (l *loader) inForce(p *Policy, kind algorithm.Kind, all, changed numbers) Numbers {
 	switch {
 	case kind == algorithm.SlidingLog && all.limit.valid && all.window.valid:
@@ -187,19 +187,23 @@ func (l *loader) inForce(p *Policy, kind algorithm.Kind, all, changed numbers) N
 			n.Overdraft = all.overdraft.value
 		}
 	}
-	at := changed.refill.field
-	if !changed.refill.exists {
-		at = changed.capacity.field
-	}
-	if !changed.refill.exists && !changed.capacity.exists {
-		at = changed.overdraft.field
-	}
-	if n.Capacity+n.Overdraft > n.Rate*float64(maxSpan.Microseconds()) {
-		l.fault(at.pos, "raise the refill or lower the capacity",
-			"%s: at this refill an empty bucket needs more than ten years to be full", at.name)
+	for _, w := range []written{changed.refill, changed.capacity, changed.overdraft} {
+		if w.exists {
+			l.fullInTime(n, w.field)
+			break
+		}
 	}
 	if p.Advertise == AdvertiseSustained && changed.refill.exists && !isWhole(n.Refill) {
-		l.fault(at.pos, "write the refill per a longer unit", "%s must be a whole number with advertise: sustained", at.name)
+		l.fault(changed.refill.field.pos, "write the refill per a longer unit",
+			"%s must be a whole number with advertise: sustained", changed.refill.field.name)
 	}
 	return n
+}
+
+// fullInTime refuses a bucket that would take too long to be full, debt included; f is the number to blame.
+func (l *loader) fullInTime(n Numbers, f field) {
+	if n.Capacity+n.Overdraft > n.Rate*float64(maxSpan.Microseconds()) {
+		l.fault(f.pos, "raise the refill or lower the capacity",
+			"%s: at this refill an empty bucket needs more than ten years to be full", f.name)
+	}
 }

@@ -114,8 +114,10 @@ func TestParseNumbers(t *testing.T) {
 		"slowest":  {Kind: algorithm.TokenBucket, Capacity: 3650, Rate: algorithm.RatePer(day, 1)},
 		"decimals": {Kind: algorithm.TokenBucket, Capacity: 20, Rate: algorithm.RatePer(time.Hour, 0.5)},
 		"longest":  {Kind: algorithm.SlidingLog, Capacity: 5, Window: (3650 * day).Microseconds()},
-		"days": {Kind: algorithm.SlidingLog, Capacity: 5,
-			Window: (day + 12*time.Hour + 2*time.Hour + 30*time.Minute + 1250*time.Millisecond).Microseconds()},
+		"days": {
+			Kind: algorithm.SlidingLog, Capacity: 5,
+			Window: (day + 12*time.Hour + 2*time.Hour + 30*time.Minute + 1250*time.Millisecond).Microseconds(),
+		},
 	}
 	file := parseFile(t, "testdata/valid/numbers.yaml")
 	require.Len(t, file.Policies, len(want))

@@ -21,7 +21,8 @@ type object struct {
 	what   string // "a policy"
 	pos    Position
 	fields map[string]field
-	// meant are names that are not there, but that an unknown one is likely a misspelling of.
+	// meant are names whose value is not known, though someone tried to write it: an unknown name is likely a misspelling of
+	// them, or their value is. What depends on them is not judged.
 	meant map[string]bool
 }
 
@@ -131,6 +132,7 @@ func choose[T any](l *loader, o *object, name string, choices []choice[T]) (mean
 		}
 		words[i] = c.word
 	}
+	o.meant[name] = true
 	l.fault(f.pos, didYouMean(word, words), "%s cannot be %q: it is %s", name, word, oneOf(words))
 	return means
 }
