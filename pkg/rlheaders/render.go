@@ -72,7 +72,7 @@ func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 		}
 		a.Policy = append(a.Policy, n.policyItem...)
 		if c.Known {
-			a.RateLimit = appendItem(a.RateLimit, n, c)
+			a.RateLimit = appendItem(a.RateLimit, n, c, d.Allowed || c.Denied())
 		}
 	}
 	if !d.Allowed {
@@ -113,15 +113,16 @@ func (a *Answer) insert(c *ratelimit.Check) {
 	a.shown[at] = c
 }
 
-// appendItem appends "name";r=…;t=… to the field's list.
-func appendItem(b []byte, n *numbers, c *ratelimit.Check) []byte {
+// appendItem appends "name";r=…;t=… to the field's list. Without t where the answer is a denial by others: a time there would be
+// taken for when to come back.
+func appendItem(b []byte, n *numbers, c *ratelimit.Check, withReset bool) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
 	r := remaining(c)
 	b = append(append(b, n.name...), ";r="...)
 	b = strconv.AppendInt(b, r, 10)
-	if t, ok := n.reset(c, r); ok {
+	if t, ok := n.reset(c, r); ok && withReset {
 		b = append(b, ";t="...)
 		b = strconv.AppendInt(b, t, 10)
 	}

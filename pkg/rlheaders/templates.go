@@ -88,8 +88,8 @@ func Quota(p *policy.Policy, n *policy.Numbers) (q, w int64) {
 	return int64(n.Capacity), max(1, w)
 }
 
-// reset is t in seconds, rounded up. A denial tells it only for the policy that denied: until the call would be
-// admitted. Otherwise it is the time in which r calls are sustained, or until there is one when there is none.
+// reset is t in seconds, rounded up: after a denial until the call would be admitted, otherwise the time in which r calls are
+// sustained, or until there is one when there is none.
 func (n *numbers) reset(c *ratelimit.Check, r int64) (t int64, ok bool) {
 	switch {
 	case c.Denied():
