@@ -77,6 +77,7 @@ func New(opts Options) (*App, error) {
 	}
 	a.metrics = metrics.New(metrics.Options{
 		Version: opts.Version, Commit: opts.Commit, GoVersion: runtime.Version(), Store: a.storeState,
+		ReloadFailing: func() bool { return a.source.Status().Err != nil },
 	})
 	a.limiter = ratelimit.New(ratelimit.Options{Store: a.store, OnDecision: a.onDecision()})
 	a.service = rls.NewService(a.limiter, a.hooks())

@@ -23,6 +23,8 @@ type Options struct {
 	Version, Commit, GoVersion string
 	// Store, if set, gives the state of the store in process at each scrape.
 	Store func() Store
+	// ReloadFailing, if set, tells at each scrape whether the policy files say something that could not be loaded.
+	ReloadFailing func() bool
 }
 
 // Store is the state of a store in process.
@@ -39,19 +41,18 @@ type Metrics struct {
 	registry *prometheus.Registry
 	policies *policies
 
-	duration       prometheus.Histogram
-	allowed        prometheus.Counter
-	denied         prometheus.Counter
-	invalidIPs     prometheus.Counter
-	unknownDomain  prometheus.Counter
-	unmatched      prometheus.Counter
-	descriptors    prometheus.Counter
-	truncated      prometheus.Counter
-	ignoredLimits  prometheus.Counter
-	grpcErrors     *prometheus.CounterVec
-	reloaded       prometheus.Counter
-	reloadFailed   prometheus.Counter
-	reloadsFailing prometheus.Gauge
+	duration      prometheus.Histogram
+	allowed       prometheus.Counter
+	denied        prometheus.Counter
+	invalidIPs    prometheus.Counter
+	unknownDomain prometheus.Counter
+	unmatched     prometheus.Counter
+	descriptors   prometheus.Counter
+	truncated     prometheus.Counter
+	ignoredLimits prometheus.Counter
+	grpcErrors    *prometheus.CounterVec
+	reloaded      prometheus.Counter
+	reloadFailed  prometheus.Counter
 }
 
 // New makes Metrics with a registry of its own.
@@ -77,6 +78,9 @@ func New(o Options) *Metrics {
 	if o.Store != nil {
 		m.registry.MustRegister(newStoreCollector(o.Store))
 	}
+	if o.ReloadFailing != nil {
+		m.registry.MustRegister(failing(o.ReloadFailing))
+	}
 	return m
 }
 
@@ -97,10 +101,17 @@ func (m *Metrics) countReloads() {
 	reloads := m.vec("reload_total", "Policy sets loaded, and faults that kept one from being loaded.", "result")
 	m.reloaded = reloads.WithLabelValues("success")
 	m.reloadFailed = reloads.WithLabelValues("failure")
-	m.reloadsFailing = prometheus.NewGauge(prometheus.GaugeOpts{
+}
+
+func failing(is func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "reload_failing", Help: "1 while the policy files say something that could not be loaded.",
+	}, func() float64 {
+		if is() {
+			return 1
+		}
+		return 0
 	})
-	m.registry.MustRegister(m.reloadsFailing)
 }
 
 func (m *Metrics) counter(name, help string) prometheus.Counter {
@@ -165,7 +176,4 @@ func (m *Metrics) OnLimitIgnored(_ []byte, n int) { m.ignoredLimits.Add(float64(
 func (m *Metrics) OnGRPCError(code string) { m.grpcErrors.WithLabelValues(code).Inc() }
 
 // OnReloadFailed counts a fault that kept a policy set from being loaded.
-func (m *Metrics) OnReloadFailed(error) {
-	m.reloadFailed.Inc()
-	m.reloadsFailing.Set(1)
-}
+func (m *Metrics) OnReloadFailed(error) { m.reloadFailed.Inc() }

@@ -101,7 +101,8 @@ func TestDecisions(t *testing.T) {
 }
 
 func TestReload(t *testing.T) {
-	m := metrics.New(metrics.Options{})
+	failing := true
+	m := metrics.New(metrics.Options{ReloadFailing: func() bool { return failing }})
 	one := set(t, "stays", "goes", "shady")
 	d := decision(one, true, check(one.Policies()[0], ratelimit.Admitted, ratelimit.FromStore),
 		check(one.Policies()[1], ratelimit.Admitted, ratelimit.FromStore))
@@ -115,6 +116,7 @@ func TestReload(t *testing.T) {
 
 	two := set(t, "comes", "stays", "shady")
 	m.Use(two)
+	failing = false
 	m.OnDecision(d) // was under way
 	late := d.Checks[0]
 	late.Policy = two.Policies()[1]
@@ -165,7 +167,9 @@ func TestHooks(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	m := metrics.New(metrics.Options{Store: func() metrics.Store { return metrics.Store{} }})
+	m := metrics.New(metrics.Options{
+		Store: func() metrics.Store { return metrics.Store{} }, ReloadFailing: func() bool { return true },
+	})
 	s := set(t, "one", "two")
 	m.Use(s)
 	for o := ratelimit.Outcome(0); o <= ratelimit.Denied; o++ {

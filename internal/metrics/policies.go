@@ -80,7 +80,6 @@ func newPolicies() *policies { return &policies{byID: map[string]*counts{}} }
 func (m *Metrics) Use(set *policy.Set) {
 	m.policies.use(set)
 	m.reloaded.Inc()
-	m.reloadsFailing.Set(0)
 }
 
 func (p *policies) use(set *policy.Set) {
