@@ -25,10 +25,10 @@ var ErrForced = errors.New("stopped before all calls were answered")
 // signals cuts the calls under way off; SIGHUP reads the policies again. The error says what kept it from starting or
 // serving, or is ErrForced.
 func (a *App) Run(ctx context.Context, signals <-chan os.Signal) error {
-	tuneGC()
 	if err := a.Start(ctx); err != nil {
 		return err
 	}
+	a.startGC()
 	cause := a.wait(ctx, signals)
 	stopping, force := context.WithCancel(context.Background())
 	defer force()
