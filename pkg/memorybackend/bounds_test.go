@@ -46,7 +46,7 @@ func TestField_ChurnNeverEvictsADrainedHotBucket(t *testing.T) {
 }
 
 func TestField_TenMillionKeysStayWithinTheBound(t *testing.T) {
-	keys, room := 300_000, 50_000
+	keys, room := 100_000, 20_000
 	if storetest.Long() {
 		keys, room = 10_000_000, 1_000_000
 	}
@@ -64,17 +64,17 @@ func TestField_TenMillionKeysStayWithinTheBound(t *testing.T) {
 func TestFullBucketsAreForgottenFirst(t *testing.T) {
 	for _, l := range []algorithm.Limits{storetest.TB(20, 60), storetest.SL(20, time.Second)} {
 		t.Run(l.Kind.String(), func(t *testing.T) {
-			c, clock := open(memorybackend.Options{MaxBuckets: 10_000})
+			c, clock := open(memorybackend.Options{MaxBuckets: 3_000})
 			kept := take(keyOf(-1), slow)
 			kept.Cost = 20
 			c.one(kept)
-			for i := range 200_000 {
-				clock.us.Add(200) // 5,000 buckets live at a time
+			for i := range 60_000 {
+				clock.us.Add(1000) // 1,000 buckets live at a time
 				c.one(take(keyOf(i), l))
 			}
 			stats := c.store.Stats()
 			require.Zero(t, stats.Evicted)
-			require.Less(t, stats.Buckets, 9_000, "forgotten as time goes by")
+			require.Less(t, stats.Buckets, 2_500, "forgotten as time goes by")
 			require.Equal(t, ratelimit.Denied, c.one(kept).Outcome)
 			require.NoError(t, c.store.Check())
 		})
@@ -84,16 +84,16 @@ func TestFullBucketsAreForgottenFirst(t *testing.T) {
 func TestATableShrinksAgain(t *testing.T) {
 	c, clock := open(memorybackend.Options{MaxBuckets: 1_000_000})
 	before := heap()
-	for i := range 150_000 {
+	for i := range 60_000 {
 		c.one(take(keyOf(i), storetest.SL(20, time.Second)))
 	}
 	clock.advance(time.Minute)
-	for i := range 150_000 {
+	for i := range 60_000 {
 		clock.us.Add(1000) // about 1,000 buckets live at a time
 		c.one(take(keyOf(i), storetest.SL(20, time.Second)))
 	}
-	require.Less(t, c.store.Stats().Buckets, 20_000)
-	require.Less(t, int64(heap()-before), int64(150_000*50))
+	require.Less(t, c.store.Stats().Buckets, 15_000)
+	require.Less(t, int64(heap()-before), int64(60_000*50))
 	runtime.KeepAlive(c)
 }
 
