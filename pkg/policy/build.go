@@ -13,15 +13,13 @@ const manyValues = 8
 type builder struct {
 	set    *Set
 	ids    map[string]int32 // attribute name -> id
-	first  map[string]*Policy
 	faults Faults
 }
 
 func newBuilder(files []*File) *builder {
 	return &builder{
-		set:   &Set{version: version(files), ipv6Prefix: DefaultIPv6Prefix, views: map[string]*View{}},
-		ids:   map[string]int32{},
-		first: map[string]*Policy{},
+		set: &Set{version: version(files), ipv6Prefix: DefaultIPv6Prefix, views: map[string]*View{}},
+		ids: map[string]int32{},
 	}
 }
 
@@ -42,11 +40,6 @@ func (b *builder) id(name string) int32 {
 
 func (b *builder) addPolicies(f *File) {
 	for _, p := range f.Policies {
-		if other, ok := b.first[p.ID]; ok && other.Pos.File != p.Pos.File {
-			b.fault(p.Pos, "policy id %q is already used at %s", p.ID, other.Pos)
-		} else if !ok {
-			b.first[p.ID] = p
-		}
 		p.Index = len(b.set.policies)
 		b.set.policies = append(b.set.policies, p)
 		b.addNumbers(&p.Numbers)
@@ -196,11 +189,7 @@ type template struct {
 func (b *builder) addTemplates(v *View, composed map[string]AttributeRule) {
 	for _, name := range slices.Sorted(maps.Keys(composed)) {
 		r := composed[name]
-		literals, parts, err := splitTemplate(r.Template)
-		if err != "" {
-			b.faultOnce(r.Pos, "%s", err)
-			continue
-		}
+		literals, parts := splitTemplate(r.Template)
 		id, used := b.ids[name]
 		t := template{attribute: id, literals: literals}
 		for _, part := range parts {
@@ -217,28 +206,16 @@ func (b *builder) addTemplates(v *View, composed map[string]AttributeRule) {
 	}
 }
 
-// splitTemplate takes "{method} {path}" apart.
-func splitTemplate(text string) (literals, parts []string, fault string) {
-	rest := text
+// splitTemplate takes "{method} {path}" apart. The loader has seen to it that braces come in pairs.
+func splitTemplate(text string) (literals, parts []string) {
 	for {
-		open := strings.IndexByte(rest, '{')
-		if open < 0 {
-			literals = append(literals, rest)
-			break
+		literal, rest, found := strings.Cut(text, "{")
+		literals = append(literals, literal)
+		if !found {
+			return literals, parts
 		}
-		end := strings.IndexByte(rest[open:], '}')
-		if end < 0 {
-			return nil, nil, "template " + text + ": a { without a }"
-		}
-		name := rest[open+1 : open+end]
-		if name == "" || strings.ContainsAny(name, "{ ") {
-			return nil, nil, "template " + text + ": {" + name + "} is not the name of an attribute"
-		}
-		literals, parts = append(literals, rest[:open]), append(parts, name)
-		rest = rest[open+end+1:]
+		var part string
+		part, text, _ = strings.Cut(rest, "}")
+		parts = append(parts, part)
 	}
-	if len(parts) == 0 {
-		return nil, nil, "template " + text + " names no attribute"
-	}
-	return literals, parts, ""
 }

@@ -37,11 +37,11 @@ func Load(paths ...string) (*Set, error) {
 			files, faults = append(files, file), append(faults, bad...)
 		}
 	}
-	faults = append(faults, duplicateIDs(files)...)
-	if err := quoted(faults, files...); err != nil {
+	set, bad := build(files)
+	if err := quoted(append(faults, bad...), files...); err != nil {
 		return nil, err
 	}
-	return NewSet(files)
+	return set, nil
 }
 
 // parse reads one file as far as it can. Its faults are not yet quoted.

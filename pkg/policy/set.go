@@ -73,7 +73,17 @@ func (v *View) Policies() []*Policy { return v.policies }
 
 // NewSet joins files, in this order. It reports what is wrong between them and between their parts as [Faults].
 func NewSet(files []*File) (*Set, error) {
+	set, faults := build(files)
+	if err := quoted(faults, files...); err != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+// build makes the set and finds its faults. With faults of the files' own, the set is useless but the faults are right.
+func build(files []*File) (*Set, Faults) {
 	b := newBuilder(files)
+	b.faults = duplicateIDs(files)
 	for _, f := range files {
 		b.addPolicies(f)
 	}
@@ -82,8 +92,8 @@ func NewSet(files []*File) (*Set, error) {
 	for _, p := range b.set.policies {
 		b.compile(p)
 	}
-	if err := quoted(b.faults, files...); err != nil {
-		return nil, err
+	if len(b.faults) > 0 {
+		return nil, b.faults
 	}
 	for _, v := range b.views() {
 		v.index = newIndex(v.policies)
