@@ -63,7 +63,7 @@ func New(o Options) *Metrics {
 		Name:      "decision_duration_seconds",
 		Help:      "How long a decision took, from the attributes to the answer of the store.",
 		Buckets: []float64{
-			1e-6, 2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1,
+			0.25e-6, 0.5e-6, 1e-6, 2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1,
 		},
 	})
 	m.registry.MustRegister(
