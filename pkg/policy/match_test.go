@@ -89,8 +89,10 @@ func TestMatch(t *testing.T) {
 		{"shadow", "shade=1;tenant=x", []string{"shade rl:{t:x}:shade:shadow 11"}},
 		{"nothing known", "a=b;=x;", []string{}},
 		{"two tenants, each its own bucket", "plan=pro;tenant=a;tenant=b", []string{"some rl:{t:a}:some 11", "some rl:{t:b}:some 101"}},
-		{"two keys held with their tenants", "plan=free;api_key=secret1,tenant=a;api_key=secret1,tenant=b",
-			[]string{"free rl:{t:a}:free:k:ak_5b11618c2e440278 11", "free rl:{t:b}:free:k:ak_5b11618c2e440278 101"}},
+		{
+			"two keys held with their tenants", "plan=free;api_key=secret1,tenant=a;api_key=secret1,tenant=b",
+			[]string{"free rl:{t:a}:free:k:ak_5b11618c2e440278 11", "free rl:{t:b}:free:k:ak_5b11618c2e440278 101"},
+		},
 		{"two values that no descriptor holds together", "plan=free,api_key=a;plan=pro,api_key=b;tenant=x;tenant=y", []string{"free missing tenant", "some missing tenant"}},
 		{"the same value twice is one value", "plan=pro;tenant=a;tenant=a", []string{"some rl:{t:a}:some 111"}},
 		{"one address in two forms", "api_key=k;path=/v1/x;remote_address=203.0.113.7;masked_remote_address=::ffff:203.0.113.7", []string{"v1 rl:{ip:203.0.113.7}:v1 1110"}},
