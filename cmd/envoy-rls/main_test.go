@@ -13,7 +13,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProgram in the environment makes the test binary behave as envoy-rls, for tests that need a process.
+const asProgram = "TEST_AS_ENVOY_RLS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // result is what the program did.
 type result struct {

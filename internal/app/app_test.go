@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -103,6 +104,26 @@ func TestField_OddCalls(t *testing.T) {
 	require.Equal(t, "1", i.metric("envoy_rls_unmatched_descriptors_total"))
 	require.Equal(t, "0", i.metric("envoy_rls_buckets"), "nothing was charged")
 	require.Contains(t, i.log.String(), "domain=unheard-of")
+}
+
+// TestOperatorsFaultsAreCounted: too many descriptors, and limits of their own, are counted and never a gRPC error.
+func TestOperatorsFaultsAreCounted(t *testing.T) {
+	i := start(t, perIP)
+	big := request("edge", "ip", hostname)
+	for len(big.GetDescriptors()) < 100 {
+		big.Descriptors = append(big.Descriptors, request("edge", "colour", "red").GetDescriptors()...)
+	}
+	own := request("edge", "ip", hostname)
+	own.Descriptors[0].Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
+	for _, odd := range []*rlsv3.RateLimitRequest{big, own} {
+		got, err := i.rls.ShouldRateLimit(t.Context(), odd)
+		require.NoError(t, err)
+		require.Equal(t, rlsv3.RateLimitResponse_OK, got.GetOverallCode())
+	}
+	require.Equal(t, "1", i.metric("envoy_rls_truncated_requests_total"))
+	require.Equal(t, "1", i.metric("envoy_rls_ignored_descriptor_limits_total"))
+	require.Contains(t, i.log.String(), "more descriptors or entries")
+	require.Contains(t, i.log.String(), "are not used")
 }
 
 func TestNewFindsAllFaults(t *testing.T) {
