@@ -25,16 +25,15 @@ type call struct {
 type claim struct {
 	shard *shard
 	id    identity
-	slot  int   // where the bucket was seen last, or -1
 	now   int64 // by the shard's clock
-	first int   // the first claim of this call on the same bucket: its own index, since keys are distinct as a rule
-
-	renewed bool // it was there, but lapsed
+	slot  int32 // where the bucket was seen last, or -1
+	first int32 // the first claim of this call on the same bucket: its own index, since keys are distinct as a rule
 
 	// What the bucket becomes if the call is admitted, kept by the first claim on it.
-	tokens algorithm.Tokens // a token bucket
-	adds   uint64           // entries to add to a log
-	dirty  bool             // something was taken
+	tokens  algorithm.Tokens // a token bucket
+	adds    uint64           // entries to add to a log
+	dirty   bool             // something was taken
+	renewed bool             // the bucket was there, but lapsed
 }
 
 func (c *call) identify() {
@@ -48,8 +47,8 @@ func (c *call) identify() {
 
 // lock takes the locks in the order of the shards, and then sets their clocks.
 func (c *call) lock() {
-	for word, set := range c.locked {
-		for ; set != 0; set &= set - 1 {
+	for word := range c.locked { // not a second variable: that would copy the array
+		for set := c.locked[word]; set != 0; set &= set - 1 {
 			c.store.shards[word*64+bits.TrailingZeros64(set)].mu.Lock()
 		}
 	}
@@ -62,8 +61,8 @@ func (c *call) lock() {
 }
 
 func (c *call) unlock() {
-	for word, set := range c.locked {
-		for ; set != 0; set &= set - 1 {
+	for word := range c.locked {
+		for set := c.locked[word]; set != 0; set &= set - 1 {
 			c.store.shards[word*64+bits.TrailingZeros64(set)].mu.Unlock()
 		}
 	}
@@ -107,7 +106,7 @@ func (c *call) settle(i int, admitted bool) {
 	case c.results[i].Err != nil || c.results[i].Source == ratelimit.FromNever:
 	case !admitted:
 		c.report(i)
-	case cl.first == i && cl.dirty:
+	case int(cl.first) == i && cl.dirty:
 		c.write(i)
 	}
 	cl.first = -1 // later ones look at what is written

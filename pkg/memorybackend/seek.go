@@ -13,8 +13,7 @@ func (c *call) seek(i int) {
 	if cl.slot < 0 && b.Closed && cl.shard.closedFullLocked(cl.now) {
 		c.share(cl, b)
 	}
-	cl.first = c.firstOn(i)
-	if cl.first != i {
+	if cl.first = c.firstOn(i); int(cl.first) != i {
 		return
 	}
 	if cl.slot >= 0 {
@@ -25,17 +24,17 @@ func (c *call) seek(i int) {
 	cl.tokens, cl.adds, cl.dirty = cl.load(b), 0, false
 }
 
-func (cl *claim) find() { cl.slot = cl.shard.find(cl.id) }
+func (cl *claim) find() { cl.slot = int32(cl.shard.find(cl.id)) }
 
 // firstOn is the first claim on the bucket of claim i among those that were sought before.
-func (c *call) firstOn(i int) int {
+func (c *call) firstOn(i int) int32 {
 	for j := range c.claims[:len(c.buckets)] {
 		o := &c.claims[j]
-		if o.first == j && o.id == c.claims[i].id && o.shard == c.claims[i].shard {
-			return j
+		if int(o.first) == j && o.id == c.claims[i].id && o.shard == c.claims[i].shard {
+			return int32(j)
 		}
 	}
-	return i
+	return int32(i)
 }
 
 // share turns a claim on a closed bucket that finds no room to the bucket that all such with equal limits share. Its
@@ -55,12 +54,12 @@ func (c *call) share(cl *claim, b *ratelimit.Bucket) {
 
 // at returns the slot of a claim, which others may have moved meanwhile, or nil.
 func (cl *claim) at() *slot {
-	if i := cl.slot; i >= 0 && i < len(cl.shard.slots) {
+	if i := int(cl.slot); i >= 0 && i < len(cl.shard.slots) {
 		if s := &cl.shard.slots[i]; s.id == cl.id && s.kind != 0 {
 			return s
 		}
 	}
-	if cl.slot = cl.shard.find(cl.id); cl.slot < 0 {
+	if cl.find(); cl.slot < 0 {
 		return nil
 	}
 	return &cl.shard.slots[cl.slot]

@@ -28,7 +28,7 @@ func (c *call) insert(cl *claim, b *ratelimit.Bucket) *slot {
 	}
 	n := slot{id: cl.id, last: cl.now, closed: b.Closed}
 	n.setLimits(&b.Limits)
-	if cl.slot = cl.shard.insertLocked(&n, spent/b.Limits.Capacity, cl.now); cl.slot < 0 {
+	if cl.slot = int32(cl.shard.insertLocked(&n, spent/b.Limits.Capacity, cl.now)); cl.slot < 0 {
 		cl.shard.evicted++
 		cl.shard.evictedTokens += spent
 		return nil
@@ -62,7 +62,7 @@ func (c *call) change(i int) {
 	s := cl.at()
 	if s == nil || b.Op == ratelimit.Reset || s.lapsed(cl.now) {
 		if s != nil {
-			cl.shard.dropLocked(cl.slot)
+			cl.shard.dropLocked(int(cl.slot))
 		}
 		r.Remaining = b.Limits.Capacity
 		return
