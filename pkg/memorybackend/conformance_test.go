@@ -22,6 +22,13 @@ func (c *manualClock) now() int64 {
 func (c *manualClock) advance(d time.Duration)  { c.us.Add(d.Microseconds()) }
 func (c *manualClock) stepBack(d time.Duration) { c.us.Add(-d.Microseconds()) }
 
+// TestConformanceByTheDefaultClock is what the suite can ask of a store whose clock runs by itself.
+func TestConformanceByTheDefaultClock(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Harness {
+		return storetest.Harness{Store: memorybackend.New(memorybackend.Options{}), AcrossTags: true, ReportsAt: true}
+	})
+}
+
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		clock := &manualClock{}

@@ -94,7 +94,7 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 		return results
 	}
 	var few [4]claim // more of them would have to be cleared for every call
-	var c call // filled in place: a literal is built elsewhere and copied, which costs a tenth of a decision
+	var c call       // filled in place: a literal is built elsewhere and copied, which costs a tenth of a decision
 	c.store, c.buckets, c.results, c.claims = s, buckets, results, few[:]
 	if len(buckets) > len(few) {
 		many := s.claims.Get().(*[]claim)
