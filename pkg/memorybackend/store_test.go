@@ -76,6 +76,32 @@ func TestField_Cost21OnTB20IsNeverAdmitted(t *testing.T) {
 	require.Equal(t, ratelimit.Admitted, c.one(b).Outcome)
 }
 
+// TestALapsedBucketIsNew shows that it makes no difference whether a full bucket has been forgotten already.
+func TestALapsedBucketIsNew(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		old, now algorithm.Limits
+	}{
+		{"a longer window", storetest.SL(2, time.Second), storetest.SL(2, time.Hour)},
+		{"a higher capacity", storetest.TB(1, 60), storetest.TB(2, 60)},
+		{"tokens to log", storetest.TB(1, 60), storetest.SL(2, time.Hour)},
+		{"log to tokens", storetest.SL(2, time.Second), storetest.TB(2, 60)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, clock := open(memorybackend.Options{})
+			b := take(keyOf(1), c.old)
+			for s.one(b).Outcome == ratelimit.Admitted {
+			}
+			clock.advance(time.Second)
+			b.Limits = c.now
+			require.Equal(t, 1.0, s.one(b).Remaining)
+			require.Equal(t, 0.0, s.one(b).Remaining)
+			require.Equal(t, ratelimit.Denied, s.one(b).Outcome)
+			require.NoError(t, s.store.Check())
+		})
+	}
+}
+
 // TestOneKeySeveralTimes goes beyond what the Store interface promises.
 func TestOneKeySeveralTimes(t *testing.T) {
 	for _, l := range []algorithm.Limits{storetest.TB(5, 1e-9), storetest.SL(5, time.Hour)} {
