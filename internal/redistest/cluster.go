@@ -1,0 +1,164 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+)
+
+const slots = 16384
+
+// Cluster is a Redis Cluster in two zones, "a" and "b". Primaries alternate between them, and each replica is in the other zone than its
+// primary.
+type Cluster struct {
+	// Nodes are all servers. As started, the first are the primaries, in the order of their slots, each with the same number of slots.
+	Nodes []*Server
+	o     Options
+}
+
+// NewCluster starts a cluster and returns when every node finds it in order. Whoever calls it stops it with [Cluster.Close] and removes
+// o.Dir, which must be set. On an error nothing is left running.
+func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
+	s, err := prepare(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{o: o}
+	for i := range o.primaries() + o.replicas() {
+		node := s.server(i, "node-"+strconv.Itoa(i))
+		node.BusPort, node.Zone = node.Port+busOffset, c.zone(i)
+		c.Nodes = append(c.Nodes, node)
+	}
+	if err := c.form(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// zone gives the zone of node i at the start.
+func (c *Cluster) zone(i int) string {
+	away := 0
+	if i >= c.o.primaries() {
+		away = 1
+	}
+	return string("ab"[(i%c.o.primaries()+away)%2])
+}
+
+// Close stops every node, and returns when all are gone.
+func (c *Cluster) Close() {
+	var all sync.WaitGroup
+	for _, node := range c.Nodes {
+		all.Go(node.Kill)
+	}
+	all.Wait()
+}
+
+// each runs f on every node at once.
+func (c *Cluster) each(f func(i int, node *Server) error) error {
+	errs := make([]error, len(c.Nodes))
+	var all sync.WaitGroup
+	for i, node := range c.Nodes {
+		all.Go(func() { errs[i] = f(i, node) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) form(ctx context.Context) error {
+	primaries := c.o.primaries()
+	err := c.each(func(i int, node *Server) (err error) {
+		if err := node.start(ctx); err != nil {
+			return err
+		}
+		if node.ID, err = node.text(ctx, "CLUSTER", "MYID"); err != nil || i >= primaries {
+			return err
+		}
+		if _, err := node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
+			return err
+		}
+		_, err = node.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", i*slots/primaries, (i+1)*slots/primaries-1)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// Every pair is introduced: that the nodes hear of each other by gossip takes seconds.
+	err = c.each(func(i int, node *Server) error {
+		for _, other := range c.Nodes[i+1:] {
+			if _, err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.Port, other.BusPort); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = c.each(func(i int, node *Server) error {
+		if i < primaries {
+			return nil
+		}
+		return poll(ctx, node.Addr()+" to become a replica", func() error {
+			_, err := node.Do(ctx, "CLUSTER", "REPLICATE", c.Nodes[i%primaries].ID)
+			return err // until it knows its primary
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return c.WaitReady(ctx)
+}
+
+// URLs returns the URL of every node, primaries (as started) first.
+func (c *Cluster) URLs() []string {
+	urls := make([]string, len(c.Nodes))
+	for i, node := range c.Nodes {
+		urls[i] = node.URL()
+	}
+	return urls
+}
+
+// WaitReady waits until every running node finds the cluster in order (all slots served, by primaries that it can reach), sees each other
+// running node in its present role, and every running replica is in step with its primary.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	return c.each(func(_ int, node *Server) error {
+		if !node.Running() {
+			return nil
+		}
+		return poll(ctx, "cluster node "+node.Addr()+" to be ready", func() error { return c.ready(ctx, node) })
+	})
+}
+
+func (c *Cluster) ready(ctx context.Context, node *Server) error {
+	text, err := node.text(ctx, "CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	info := fields(text)
+	if info["cluster_state"] != "ok" || info["cluster_slots_ok"] != strconv.Itoa(slots) {
+		return fmt.Errorf("state %s, %s slots ok", info["cluster_state"], info["cluster_slots_ok"])
+	}
+	view, err := node.view(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range c.Nodes {
+		seen := view[other.ID]
+		if other.Running() && (!seen.linked || seen.master && seen.slots == "") {
+			return fmt.Errorf("does not know %s well: %q", other.Addr(), seen.line)
+		}
+	}
+	return node.inStep(ctx)
+}
+
+// inStep checks that a replica has its primary's data.
+func (s *Server) inStep(ctx context.Context) error {
+	replication, err := s.Info(ctx, "replication")
+	if err == nil && replication["role"] == "slave" && replication["master_link_status"] != "up" {
+		return fmt.Errorf("replication from the primary is %s", replication["master_link_status"])
+	}
+	return err
+}
