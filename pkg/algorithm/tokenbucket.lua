@@ -1,0 +1,108 @@
+-- The token bucket in the acquire script. The state is a string; its length says which form it has:
+--   28: tokens, last, capacity, rate            as a rule
+--   27: tokens, last, capacity, offset          while the bucket's clock is ahead of the store's
+--   36: tokens, last, capacity, rate, offset    where the capacity is 2^40 or more
+-- Capacity and rate are those of the last charge, which a change of algorithm and the life of the key depend on. Up to 28 bytes
+-- cost Redis the same memory as 16 do, which is why the second form has no rate.
+-- From read to write: a tokens at the last change, b tokens now, c microseconds since the last change.
+
+--@is
+#state == 28 or #state == 27 or #state == 36
+
+--@read
+state = call('GET', key)
+if not state then
+  a, b, c, now = capacity, capacity, 0, time
+else
+  local size, was, rate = #state, nil, nil
+  offset = 0
+  if size == 28 then
+    a, last, was, rate = unpack('<dI7I5d', state)
+  elseif size == 27 then
+    a, last, was, offset = unpack('<dI7I5I7', state)
+  elseif size == 36 then
+    a, last, was, rate, offset = unpack('<dI7I7dI6', state)
+  else
+    foreign = true
+  end
+  if not foreign then
+    if time >= last then
+      now = time
+    else
+      now = time + offset
+      if now < last then now, stale = last, true end
+    end
+    c = now - last
+    b = a + c * pace
+    if b > capacity then b = capacity end
+    longer = was ~= capacity or rate ~= pace
+  end
+end
+fits = b and b >= cost
+
+--@spent
+local rate
+offset = 0
+if #state == 28 then
+  spent, last, of, rate = unpack('<dI7I5d', state)
+elseif #state == 27 then
+  spent, last, of, offset = unpack('<dI7I5I7', state)
+  rate = 0
+else
+  spent, last, of, rate, offset = unpack('<dI7I7dI6', state)
+end
+local passed = 0
+if time >= last then passed = time - last elseif time + offset > last then passed = time + offset - last end
+spent = of - math.min(of, spent + passed * rate)
+
+--@adopt
+a = capacity
+if of > 0 then a = math.min(a, floor(capacity * (of - spent) / of)) end
+b, c = a, 0
+fits = b >= cost
+
+--@write
+local level, at, write = b, now, true -- what is written
+if result == 1 and op == 1 then
+  level = b - cost
+elseif op <= 2 then
+  level, at, write = a, now - c, stale
+elseif op == 3 then
+  local held = now - y
+  if held < 0 then held = 0 end
+  local spilled = x + held * pace - capacity
+  if spilled < 0 then spilled = 0 elseif spilled > cost then spilled = cost end
+  level, write = math.min(capacity, b + (cost - spilled)), state
+elseif op == 4 then
+  level, write = math.min(capacity, b + cost), state
+elseif op == 5 then
+  local room = floor(b + x)
+  if room < 1 then
+    level, at, write = a, now - c, stale
+  else
+    level = b - math.min(cost, room)
+  end
+else
+  call('DEL', key)
+  a, c, write = capacity, 0, false
+end
+if write or (longer and state and op ~= 6) then
+  local ahead = now - time
+  -- Until full from now on, in milliseconds; one more since Redis counts from when the script began. An integer below 1e17,
+  -- which redis.call prints without an exponent.
+  local life = 0
+  local missing = capacity - level - (now - at) * pace
+  if missing > 0 then life = missing / pace end
+  life = (life + ahead) / 1000
+  if life < 1e14 then life = floor(life) + 2 else life = 1e14 end
+  if not write then
+    if call('PTTL', key) < life then call('PEXPIRE', key, life) end
+  elseif capacity >= 1099511627776 then
+    call('SET', key, pack('<dI7I7dI6', level, at, capacity, pace, math.min(ahead, 281474976710655)), 'PX', life)
+  elseif ahead > 0 then
+    call('SET', key, pack('<dI7I5I7', level, at, capacity, ahead), 'PX', life)
+  else
+    call('SET', key, pack('<dI7I5d', level, at, capacity, pace), 'PX', life)
+  end
+end
+out = out .. pack('<Bddd', result, a, c, now)

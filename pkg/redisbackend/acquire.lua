@@ -1,0 +1,70 @@
+-- Decides on the buckets KEYS[1..n], all of one slot, as ratelimit.Store says: all or none over the enforced takes and
+-- peeks, everything else always. The algorithms' own parts stand where the @ lines are (script.go puts them there).
+--
+-- ARGV[i], packed: kind, op (+ 8: shadow), cost, capacity, pace (tokens per microsecond, or the window). After that
+-- for force the overdraft; for undo what the take had before and its time.
+-- The reply is one record for each bucket, one after the other: its first byte says what became of it (done, denied, or
+-- admitted but not charged), the rest is the algorithm's own.
+--
+-- Whatever can go wrong goes wrong in the first loop: nothing is written before everything is read and checked. No function
+-- and, for one bucket, no table is made on the way: each costs as much as a tenth of a decision.
+local call, pack, unpack, floor = redis.call, struct.pack, struct.unpack, math.floor
+local clock = call('TIME')
+local time = clock[1] * 1000000 + clock[2]
+
+local n, denied, saved, out = #KEYS, false, nil, ''
+local key, kind, op, shadow, cost, capacity, pace
+local x, y     -- undo: what the take had before, and when it was; force: the overdraft
+local state    -- as read
+local now      -- by the bucket's own clock
+local fits     -- a take or peek of cost would be admitted
+local stale    -- what is stored has to be written even if nothing is charged: other algorithm, or a step back of time
+local longer   -- the key may have to live longer than it was told to, since the policy is another one now
+local a, b, c, d, e, f, g, h -- the algorithm's own, from read to write
+local last, offset, spent, of -- for a change of algorithm: the clock, and how much of what was in use
+if n > 1 then saved = {} end
+--@locals
+
+for i = 1, n do
+  key = KEYS[i]
+  kind, op, cost, capacity, pace = unpack('<BBddd', ARGV[i])
+  shadow, stale, longer = op > 8, false, false
+  if shadow then op = op - 8 end
+  x, y = 0, 0
+  if op == 3 then x, y = unpack('<dd', ARGV[i], 27) elseif op == 5 then x = unpack('<d', ARGV[i], 27) end
+  if not (op >= 1 and op <= 6 and cost >= 1 and cost <= 9007199254740992 and capacity >= 0 and capacity < 1e15
+      and pace >= 0 and pace < 1e16 and x > -1e16 and x < 1e16 and y > -1e16 and y < 1e16) then
+    return redis.error_reply('ERR acquire: bad argument ' .. i)
+  end
+  local foreign = false
+  --@read
+  if foreign then
+    --@spent
+    if time >= last then now = time else now = math.max(last, time + offset) end
+    stale = true
+    --@adopt
+  end
+  if op <= 2 and not fits and not shadow then denied = true end
+  if saved then
+    saved[i] = {kind, op, shadow, cost, capacity, pace, x, y, state, now, fits, stale, longer, a, b, c, d, e, f, g, h}
+  end
+end
+
+for i = 1, n do
+  if saved then
+    local s = saved[i]
+    key, kind, op, shadow, cost, capacity, pace = KEYS[i], s[1], s[2], s[3], s[4], s[5], s[6]
+    x, y, state, now, fits, stale, longer = s[7], s[8], s[9], s[10], s[11], s[12], s[13]
+    a, b, c, d, e, f, g, h = s[14], s[15], s[16], s[17], s[18], s[19], s[20], s[21]
+  end
+  local result = 1 -- done
+  if op <= 2 then
+    if not fits then
+      result = 2 -- denied
+    elseif denied or op == 2 then
+      result = 3 -- admitted, not charged
+    end
+  end
+  --@write
+end
+return out
