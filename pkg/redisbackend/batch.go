@@ -1,0 +1,153 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// renewAfter is after how many failures to connect a worker takes a new go-redis client. The pool of one that has failed PoolSize times
+// stops dialling and probes once a second from then on, by a goroutine that outlives Close: too late for us, and not ours.
+const (
+	renewAfter     = 4
+	workerPoolSize = 2 * renewAfter
+)
+
+// worker sends the calls of one node, one batch after the other. A node has few of them, so that the next batch can go while
+// the last is on its way.
+type worker struct {
+	node  *node
+	open  connect
+	conn  *redis.Client
+	pipe  redis.Pipeliner
+	fails int // to connect, in a row
+
+	calls []*call
+	cmds  []redis.Cmder
+}
+
+func (w *worker) run(ctx context.Context) {
+	defer func() { _ = w.conn.Close() }() // there is nobody to tell
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-w.node.queue:
+			w.gather(c)
+		}
+		if len(w.calls) > 0 && !w.send() && !w.pause(ctx) {
+			return
+		}
+	}
+}
+
+// gather claims the call and those that wait behind it. Calls whose callers have left are dropped here.
+func (w *worker) gather(c *call) {
+	w.calls = w.calls[:0]
+	for {
+		if c.state.CompareAndSwap(queued, sent) {
+			w.calls = append(w.calls, c)
+		} else {
+			w.node.client.recycle(c)
+		}
+		if len(w.calls) == mostInBatch {
+			return
+		}
+		select {
+		case c = <-w.node.queue:
+		default:
+			return
+		}
+	}
+}
+
+// send sends what was gathered, and tells the callers. It returns false if there was no connection.
+func (w *worker) send() bool {
+	script := w.compose()
+	ctx, cancel := context.WithTimeout(context.Background(), w.node.client.options.ConnectionTimeout)
+	defer cancel()
+	err := w.pipe.BatchProcess(ctx, w.cmds...)
+	if err == nil {
+		_, err = w.pipe.Exec(ctx)
+	}
+	var scriptErr error
+	if script.Cmd != nil {
+		scriptErr = script.Err()
+	}
+	connected := err == nil
+	for i, c := range w.calls {
+		connected = connected || c.written
+		w.node.client.deliver(c, w.outcome(c, err, scriptErr))
+		w.calls[i] = nil
+	}
+	clear(w.cmds)
+	w.connected(connected)
+	return connected
+}
+
+// compose lists the commands of the batch. The script is loaded at most once in it.
+func (w *worker) compose() (script aside) {
+	w.cmds = w.cmds[:0]
+	for _, c := range w.calls {
+		if c.load && script.Cmd == nil {
+			script = newAside("SCRIPT", "LOAD", w.node.client.script.source)
+			w.cmds = append(w.cmds, script)
+		}
+		if c.asking {
+			w.cmds = append(w.cmds, newAside("ASKING"))
+		}
+		w.cmds = append(w.cmds, c)
+	}
+	return script
+}
+
+// outcome is nil for a call with a reply, the error reply where there is one, and else an Error. batchErr is what Exec returned: the first
+// error of any command, or why there was no connection; some of the latter are error replies, to HELLO or AUTH.
+func (w *worker) outcome(c *call, batchErr, scriptErr error) error {
+	err := c.Err()
+	if c.answered {
+		if scriptErr != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return scriptErr // why the script is not there
+		}
+		return err
+	}
+	if err == nil {
+		err = batchErr
+	}
+	if c.written {
+		return w.node.failure(ReasonConnection, true, err)
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return w.node.failure(replyReason(reply), false, err)
+	}
+	return w.node.failure(ReasonDial, false, err)
+}
+
+// connected keeps count of failures to connect.
+func (w *worker) connected(ok bool) {
+	if ok {
+		w.fails = 0
+		return
+	}
+	w.fails++
+	if w.fails%renewAfter == 0 {
+		_ = w.conn.Close() // it has no connection
+		w.conn = w.open()
+		w.pipe = w.conn.Pipeline()
+	}
+}
+
+// pause lets a moment pass before the next attempt to connect. The calls meanwhile wait for another worker, or until their callers give up.
+func (w *worker) pause(ctx context.Context) bool {
+	timer := time.NewTimer(dialBackoff)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

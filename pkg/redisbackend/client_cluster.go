@@ -1,0 +1,226 @@
+package redisbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	exploreEvery    = 200 * time.Millisecond // while it is unknown where buckets go
+	reloadEvery     = 2 * time.Second        // the slots, when nothing happens
+	reloadAtMost    = 200 * time.Millisecond // between two reloads, whatever happens
+	forgetNodeAfter = 5 * time.Minute        // without a call
+	lookForUnused   = time.Minute
+)
+
+// slotMap knows which node has which slot. It is go-redis's cluster client, of which nothing else is used: its pipelines would send
+// commands a second time.
+type slotMap struct {
+	cluster  *redis.ClusterClient
+	reloaded atomic.Int64 // when, in nanoseconds since the client started
+}
+
+// address of the node that has the slot of a hash tag. Once the map was loaded this asks nobody.
+func (s *slotMap) address(ctx context.Context, tag []byte) (string, error) {
+	c, err := s.cluster.MasterForKey(ctx, string(tag))
+	if err != nil {
+		return "", err
+	}
+	return c.Options().Addr, nil
+}
+
+func (s *slotMap) close() { _ = s.cluster.Close() } // there is nobody to tell
+
+// explore finds out where buckets go, and then forgets nodes that nobody calls any more. It closes tried after its first attempt.
+func (c *client) explore(tried chan<- struct{}) {
+	found := c.find()
+	close(tried)
+	for !found {
+		if !c.sleep(exploreEvery) {
+			return
+		}
+		found = c.find()
+	}
+	for c.sleep(lookForUnused) {
+		c.forgetUnused()
+	}
+}
+
+func (c *client) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c.life.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// find makes one attempt.
+func (c *client) find() bool {
+	ctx, cancel := context.WithTimeout(c.life, 2*c.options.ConnectionTimeout)
+	defer cancel()
+	mode := c.options.Mode
+	if mode == ModeAuto {
+		mode = c.guess(ctx)
+	}
+	switch mode {
+	case ModeStandalone:
+		return c.single(c.target.addresses[0], nil)
+	case ModeSentinel:
+		return c.single("sentinel:"+c.target.master, func() *redis.Client { return redis.NewFailoverClient(c.failover()) })
+	case ModeCluster:
+		return c.clustered(ctx)
+	}
+	return false
+}
+
+// guess finds out what the URLs lead to, or returns ModeAuto if nobody answers.
+func (c *client) guess(ctx context.Context) Mode {
+	switch {
+	case c.target.master != "":
+		return ModeSentinel
+	case len(c.target.addresses) > 1:
+		return ModeCluster
+	}
+	o := c.dial
+	o.Addr = c.target.addresses[0]
+	probe := redis.NewClient(&o)
+	defer func() { _ = probe.Close() }()
+	err := probe.ClusterSlots(ctx).Err()
+	var reply redis.Error
+	switch {
+	case err == nil:
+		return ModeCluster
+	case errors.As(err, &reply) && strings.Contains(err.Error(), "cluster support disabled"):
+		return ModeStandalone
+	case errors.As(err, &reply) && (redis.IsPermissionError(err) || strings.Contains(err.Error(), "unknown command")):
+		return ModeStandalone
+	}
+	return ModeAuto
+}
+
+func (c *client) single(address string, open connect) bool {
+	n, err := c.nodeAt(address, open)
+	if err != nil {
+		return false
+	}
+	c.routes.Store(&routes{single: n})
+	return true
+}
+
+// clustered loads the slots for the first time.
+func (c *client) clustered(ctx context.Context) bool {
+	s := &slotMap{cluster: redis.NewClusterClient(c.clusterOptions())}
+	if _, err := s.address(ctx, []byte("any")); err != nil {
+		s.close()
+		return false
+	}
+	c.routes.Store(&routes{slots: s})
+	return true
+}
+
+func (c *client) clusterOptions() *redis.ClusterOptions {
+	d := &c.dial
+	return &redis.ClusterOptions{
+		Addrs:                      c.target.addresses,
+		Protocol:                   d.Protocol,
+		DisableIdentity:            true,
+		MaintNotificationsConfig:   d.MaintNotificationsConfig,
+		CredentialsProviderContext: d.CredentialsProviderContext,
+		MaxRedirects:               -1,
+		MaxRetries:                 -1,
+		DialTimeout:                d.DialTimeout,
+		DialerRetries:              d.DialerRetries,
+		ReadTimeout:                d.ReadTimeout,
+		WriteTimeout:               d.WriteTimeout,
+		ContextTimeoutEnabled:      true,
+		PoolSize:                   workerPoolSize,
+		PipelinePoolSize:           -1,
+		TLSConfig:                  d.TLSConfig,
+		ClusterStateReloadInterval: reloadEvery,
+	}
+}
+
+func (c *client) failover() *redis.FailoverOptions {
+	d := &c.dial
+	return &redis.FailoverOptions{
+		MasterName:                 c.target.master,
+		SentinelAddrs:              c.target.addresses,
+		SentinelUsername:           c.target.sentinelUsername,
+		SentinelPassword:           c.target.sentinelPassword,
+		Protocol:                   d.Protocol,
+		DisableIdentity:            true,
+		CredentialsProviderContext: d.CredentialsProviderContext,
+		DB:                         d.DB,
+		OnConnect:                  d.OnConnect,
+		MaxRetries:                 -1,
+		DialTimeout:                d.DialTimeout,
+		DialerRetries:              d.DialerRetries,
+		ReadTimeout:                d.ReadTimeout,
+		WriteTimeout:               d.WriteTimeout,
+		ContextTimeoutEnabled:      true,
+		PoolSize:                   d.PoolSize,
+		PipelinePoolSize:           -1,
+		ReadBufferSize:             d.ReadBufferSize,
+		WriteBufferSize:            d.WriteBufferSize,
+		TLSConfig:                  d.TLSConfig,
+	}
+}
+
+// suspect asks the cluster for its slots anew, since a node said or failed to say something. go-redis doesn't do that by itself when a
+// connection is refused.
+func (c *client) suspect(why Reason) {
+	r := c.routes.Load()
+	if r == nil || r.slots == nil {
+		return
+	}
+	now, last := int64(c.now()), r.slots.reloaded.Load()
+	if now-last < int64(reloadAtMost) || !r.slots.reloaded.CompareAndSwap(last, now) {
+		return
+	}
+	r.slots.cluster.ReloadState(c.life)
+	c.options.OnReload(why)
+}
+
+// redirected finds the node that another one named in a MOVED or ASK reply. An address without a host is on the host that replied.
+func (c *client) redirected(from *node, address string) (*node, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("redirected to %q: %w", address, err)
+	}
+	if host == "" {
+		if host, _, err = net.SplitHostPort(from.address); err != nil {
+			return nil, err
+		}
+	}
+	return c.nodeAt(net.JoinHostPort(host, port), nil)
+}
+
+// forgetUnused closes nodes that were not called for long: they left the cluster, maybe.
+func (c *client) forgetUnused() {
+	r := c.routes.Load()
+	if r.slots == nil {
+		return
+	}
+	c.mu.Lock()
+	var unused []*node
+	for address, n := range c.nodes {
+		if c.now()-time.Duration(n.used.Load()) > forgetNodeAfter {
+			delete(c.nodes, address)
+			unused = append(unused, n)
+		}
+	}
+	c.mu.Unlock()
+	for _, n := range unused {
+		n.close()
+	}
+}

@@ -1,0 +1,111 @@
+// Package redisbackend keeps buckets on Redis: one server, one that sentinels watch, or a cluster. All who use the same Redis share them.
+//
+// A call's buckets of one slot are decided by one run of a script, on the server's clock. Buckets of several slots take a run each, in
+// parallel; what those that admitted have taken is given back when another one denied. Calls to one node travel in batches of
+// whatever has piled up while the last ones were on their way.
+//
+// Nothing that may have been carried out is ever sent a second time: a caller learns by [Error.MayHaveRun] that it is not known.
+package redisbackend
+
+import (
+	"context"
+	"sync"
+
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// Store keeps buckets on Redis. It implements ratelimit.Store and is safe for concurrent use.
+type Store struct {
+	client *client
+	codec  codec
+	groups sync.Pool // of *group
+
+	mu      sync.Mutex // guards closing, and late against Close
+	closing bool
+	late    sync.WaitGroup // what is given back after its caller has left
+}
+
+var _ ratelimit.Store = (*Store)(nil)
+
+// codec is the script with what goes in and comes out.
+type codec struct {
+	loadable
+	// appendArgs appends all that follows the script's name in EVALSHA, for the buckets at those indices.
+	appendArgs func(args []any, buckets []ratelimit.Bucket, at []int) []any
+	// readReply fills the results at those indices.
+	readReply func(reply any, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error
+}
+
+// New checks the options. It neither connects nor starts anything: see Start.
+func New(o Options) (*Store, error) {
+	return newStore(o, codec{loadable{script.source, script.sha}, appendArgs, readReply})
+}
+
+func newStore(o Options, with codec) (*Store, error) {
+	c, err := newClient(o, with.loadable)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{client: c, codec: with}
+	s.groups.New = func() any { return newGroup(s) }
+	return s, nil
+}
+
+// Start reads the files that the options name, and begins to connect. An error is about the files. A Redis that cannot be reached is none:
+// Start waits for the first attempt, or until ctx ends, and attempts go on until Close. It may be called once.
+func (s *Store) Start(ctx context.Context) error { return s.client.start(ctx) }
+
+// Close waits for what is being given back, a second at most, then fails all calls under way, and waits until everything that Start began
+// has ended. The store cannot be started again.
+func (s *Store) Close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.late.Wait()
+	s.client.close()
+}
+
+// Node is the address of the node that has the bucket with this key: the shard that fails or works as one. It is empty while that is
+// unknown. It asks nobody.
+func (s *Store) Node(key []byte) string {
+	n, err := s.client.route(context.Background(), hashTag(key))
+	if err != nil {
+		return ""
+	}
+	return n.address
+}
+
+// Acquire implements ratelimit.Store. Buckets of one slot are decided at once. Over several slots the call is all or none in the end: for a
+// moment others may see too few tokens. When some slots cannot be decided and no other denies, what was taken stands: whoever answers for
+// the failed ones gives it back, if need be. Each error is an *Error.
+func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	if cap(results) < len(buckets) {
+		results = make([]ratelimit.Result, len(buckets))
+	}
+	results = results[:len(buckets)]
+	if len(buckets) == 0 {
+		return results
+	}
+	if err := ctx.Err(); err != nil {
+		fail(results, &Error{Reason: ReasonUnsent, err: err})
+		return results
+	}
+	g := s.groups.Get().(*group)
+	g.begin(buckets, results, s.client.options.Timeout)
+	if len(g.parts) == 1 {
+		g.send(ctx, 0, buckets)
+		g.finish(ctx)
+	} else {
+		g.decide(ctx)
+	}
+	g.end()
+	return results
+}
+
+func fail(results []ratelimit.Result, err error) {
+	for i := range results {
+		results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: err}
+	}
+}
+
+func takes(op ratelimit.Op) bool { return op == ratelimit.Take || op == ratelimit.Peek }

@@ -1,0 +1,92 @@
+package redisbackend
+
+import (
+	"context"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// undoTimeout is how long something may take to be given back once its caller has left.
+const undoTimeout = time.Second
+
+// giveBack undoes what the parts that admitted have taken, since another one denied, and makes the results say so. The caller waits for it
+// while it has time, so that its own next request finds what is due to it; then a goroutine does.
+func (g *group) giveBack(ctx context.Context) {
+	u := g.store.groups.Get().(*group)
+	undo := u.changed[:0]
+	for i := range g.parts {
+		undo = g.appendTaken(undo, &g.parts[i])
+	}
+	u.changed = undo
+	if len(undo) == 0 {
+		g.store.groups.Put(u)
+		return
+	}
+	if cap(u.scratch) < len(undo) {
+		u.scratch = make([]ratelimit.Result, len(undo))
+	}
+	u.begin(undo, u.scratch[:len(undo)], max(0, g.store.client.options.Timeout-time.Since(g.began)))
+	u.undo = true
+	g.store.client.options.OnUndo(undo)
+	for i := range u.parts {
+		u.send(ctx, i, undo)
+	}
+	if u.wait(ctx) == nil {
+		u.end()
+		return
+	}
+	g.store.finishLater(u)
+}
+
+// finishLater waits for a group whose caller has left. The keys of its buckets are the caller's, so that nothing looks at them any more.
+func (s *Store) finishLater(u *group) {
+	work := func() {
+		u.timer.Reset(undoTimeout)
+		u.finish(context.Background())
+		u.end()
+	}
+	s.mu.Lock()
+	closing := s.closing
+	if !closing {
+		s.late.Go(work)
+	}
+	s.mu.Unlock()
+	if closing {
+		work()
+	}
+}
+
+// appendTaken appends an undo for each bucket of a part that was charged, and corrects its result.
+func (g *group) appendTaken(undo []ratelimit.Bucket, p *part) []ratelimit.Bucket {
+	for _, i := range p.at {
+		b, r := &g.buckets[i], &g.results[i]
+		if r.Err != nil || !b.Shadow && takes(b.Op) && r.Outcome == ratelimit.Denied {
+			return undo // nothing was charged here
+		}
+	}
+	for _, i := range p.at {
+		b, r := &g.buckets[i], &g.results[i]
+		if b.Op != ratelimit.Take || r.Outcome != ratelimit.Admitted {
+			continue
+		}
+		back := *b
+		back.Op, back.Before, back.At = ratelimit.Undo, r.Before, r.At
+		undo = append(undo, back)
+		untake(b, r)
+	}
+	return undo
+}
+
+// untake makes the result of a Take say what the bucket has without it.
+func untake(b *ratelimit.Bucket, r *ratelimit.Result) {
+	if b.Limits.Kind == algorithm.TokenBucket {
+		r.Remaining = r.Before
+		return
+	}
+	r.Remaining += float64(b.Cost)
+	if r.Remaining >= b.Limits.Capacity {
+		r.Reset = 0 // it was empty
+	}
+}
