@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -96,6 +97,8 @@ func (c *call) decide() {
 		}
 	}
 }
+
+func closed(b *ratelimit.Bucket) bool { return b.OnFailure == policy.Closed }
 
 func takes(op ratelimit.Op) bool { return op == ratelimit.Take || op == ratelimit.Peek }
 

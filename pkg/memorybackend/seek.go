@@ -10,7 +10,7 @@ import (
 func (c *call) seek(i int) {
 	b, cl := &c.buckets[i], &c.claims[i]
 	cl.find()
-	if cl.slot < 0 && b.Closed && cl.shard.closedFullLocked(cl.now) {
+	if cl.slot < 0 && closed(b) && cl.shard.closedFullLocked(cl.now) {
 		c.share(cl, b)
 	}
 	if cl.first = c.firstOn(i); int(cl.first) != i {

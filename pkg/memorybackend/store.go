@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// MaxBuckets is how many buckets are held at most; default 4,000,000, at least 16. When there are more, those that are full
 	// again are forgotten first, then the one in a sample with the smallest share in use, whose missing tokens are counted
-	// in Stats. Closed buckets (ratelimit.Bucket.Closed) are not forgotten: at most three quarters of the room is theirs, and
+	// in Stats. Closed buckets (ratelimit.Bucket.OnFailure) are not forgotten: at most three quarters of the room is theirs, and
 	// those that come later share one bucket for all with equal limits. A few more than MaxBuckets may be held, since
 	// it is divided among the shards.
 	MaxBuckets int

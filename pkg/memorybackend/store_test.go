@@ -24,7 +24,7 @@ func take(key policy.Key, l algorithm.Limits) ratelimit.Bucket {
 }
 
 func closed(b ratelimit.Bucket) ratelimit.Bucket {
-	b.Closed = true
+	b.OnFailure = policy.Closed
 	return b
 }
 
@@ -216,7 +216,7 @@ func TestConcurrentCallsInLittleRoom(t *testing.T) {
 					}
 					b := take(policy.NewKey(policy.Part{}, fmt.Sprint(random.IntN(3000))), l)
 					b.Op = []ratelimit.Op{ratelimit.Take, ratelimit.Take, ratelimit.Take, ratelimit.Peek, ratelimit.Refund, ratelimit.Force, ratelimit.Undo, ratelimit.Reset}[random.IntN(8)]
-					b.Closed, b.Shadow = random.IntN(3) == 0, random.IntN(5) == 0
+					b.OnFailure, b.Shadow = policy.FailureMode(1+random.IntN(3)), random.IntN(5) == 0
 					buckets = append(buckets, b)
 				}
 				results = store.Acquire(context.Background(), buckets, results)

@@ -26,7 +26,7 @@ func (c *call) insert(cl *claim, b *ratelimit.Bucket) *slot {
 	if b.Limits.Kind == algorithm.TokenBucket {
 		spent = b.Limits.Capacity - cl.tokens.Level
 	}
-	n := slot{id: cl.id, last: cl.now, closed: b.Closed}
+	n := slot{id: cl.id, last: cl.now, closed: closed(b)}
 	n.setLimits(&b.Limits)
 	if cl.slot = int32(cl.shard.insertLocked(&n, spent/b.Limits.Capacity, cl.now)); cl.slot < 0 {
 		cl.shard.evicted++
@@ -40,7 +40,7 @@ func (c *call) save(cl *claim, s *slot, b *ratelimit.Bucket) {
 	if cl.shard == &c.store.shards[len(c.store.shards)-1] {
 		cl.shard.overflows++
 	}
-	cl.shard.setClosedLocked(s, b.Closed)
+	cl.shard.setClosedLocked(s, closed(b))
 	s.setLimits(&b.Limits)
 	s.last = cl.now
 	if b.Limits.Kind == algorithm.SlidingLog {

@@ -17,7 +17,8 @@ type Check struct {
 	Cost   uint64
 	// Missing is the attribute of the key that the request lacks, when Result.Source is FromMissingKey.
 	Missing string
-	// Known says whether Result.Remaining, Wait and Reset were learnt from a bucket.
+	// Known says whether Result.Remaining, Wait and Reset were learnt from a bucket. It is false where the bucket was not asked,
+	// and where nobody could.
 	Known  bool
 	Result Result
 }

@@ -49,6 +49,7 @@ policies:
   - {id: tenant, match: {tenant: "*"}, key: [tenant], algorithm: token-bucket, capacity: 1000, refillPerMinute: 60, onStoreFailure: local}
   - {id: login, match: {login: "*"}, key: [ip], algorithm: sliding-log, limit: 10, window: 60s, onStoreFailure: closed}
   - {id: usage, match: {model: "*"}, key: [model], algorithm: token-bucket, capacity: 100, refillPerMinute: 60, charge: postpaid, overdraft: 50, onStoreFailure: open}
+  - {id: bill, match: {bill: "*"}, key: [bill], algorithm: token-bucket, capacity: 100, refillPerMinute: 60, charge: postpaid, onStoreFailure: closed}
   - {id: trial, match: {trial: "*"}, key: [trial], algorithm: token-bucket, capacity: 3, refillPerMinute: 60, mode: shadow, onStoreFailure: closed}
   - {id: none, match: {none: "*"}, key: [none], algorithm: sliding-log, limit: 0, window: 1h, onStoreFailure: open}
 `
@@ -116,6 +117,9 @@ func TestCharges(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	denied := ratelimit.Result{Outcome: ratelimit.Denied, Source: ratelimit.FromStore, Wait: time.Second}
 	failed := ratelimit.Result{Err: errors.New("gone")}
+	by := func(o ratelimit.Outcome, s ratelimit.Source) ratelimit.Result {
+		return ratelimit.Result{Outcome: o, Source: s}
+	}
 	type answers = map[string]ratelimit.Result
 	tests := []struct {
 		name       string
@@ -138,7 +142,10 @@ func TestDecisions(t *testing.T) {
 		{"missing key", []string{"login"}, 1, false, nil, false, []string{"missing-key"}, []bool{false}},
 		{"the store fails, open", []string{"user"}, 1, false, answers{"rl:{user:x}:user": failed}, true, []string{"open"}, []bool{false}},
 		{"the store fails, closed", []string{"login", "ip"}, 1, false, answers{loginKey: failed}, false, []string{"closed"}, []bool{false}},
-		{"cut short: closed policies deny", []string{"user"}, 1, true, nil, false, []string{"open", "open", "closed", "open", "closed", "open"}, make([]bool, 6)},
+		{"the store fails, a report to a closed policy", []string{"bill"}, 7, false, answers{"rl:{bill:x}:bill": failed}, true, []string{"open"}, []bool{false}},
+		{"a decorator answers for the store", []string{"user", "tenant"}, 1, false, answers{"rl:{user:x}:user": by(ratelimit.Admitted, ratelimit.FromOpen), "rl:{t:x}:tenant": by(ratelimit.Denied, ratelimit.FromClosed)}, false, []string{"open", "closed"}, []bool{false, false}},
+		{"known to be empty, and a sibling that was not asked", []string{"user", "tenant"}, 1, false, answers{"rl:{user:x}:user": by(ratelimit.Denied, ratelimit.FromCache), "rl:{t:x}:tenant": by(0, ratelimit.FromCache)}, false, []string{"cache", "cache"}, []bool{true, false}},
+		{"cut short: closed policies deny", []string{"user"}, 1, true, nil, false, []string{"open", "open", "closed", "open", "closed", "closed", "open"}, make([]bool, 7)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -103,7 +103,7 @@ func (r *Request) addBucket(hit *policy.Hit, c *Check) {
 	r.places = append(r.places, len(r.decision.Checks))
 	r.buckets = append(r.buckets, Bucket{
 		Key: hit.Key, Limits: hit.Numbers.Limits, Overdraft: hit.Numbers.Overdraft, Cost: c.Cost, Op: c.Op,
-		Shadow: hit.Policy.Mode == policy.Shadow, Closed: hit.Policy.OnStoreFailure == policy.Closed,
+		Shadow: hit.Policy.Mode == policy.Shadow, OnFailure: hit.Policy.OnStoreFailure,
 	})
 }
 
@@ -143,7 +143,7 @@ func (r *Request) groupCharge(groups uint64) (Op, uint64) {
 func (r *Request) dropTakes() {
 	n := 0
 	for i := range r.buckets {
-		if op := r.buckets[i].Op; op != Take && op != Peek {
+		if !r.buckets[i].Op.Deniable() {
 			r.buckets[n], r.places[n] = r.buckets[i], r.places[i]
 			n++
 		}
@@ -156,13 +156,20 @@ func (r *Request) collect() {
 	for i, place := range r.places {
 		c := &r.decision.Checks[place]
 		c.Result = r.results[i]
-		c.Known = c.Result.Err == nil
-		if !c.Known {
-			err := c.Result.Err
+		if err := c.Result.Err; err != nil {
 			c.Result = unanswered(c.Policy)
+			if !c.Op.Deniable() {
+				c.Result = Result{Outcome: Admitted, Source: FromOpen}
+			}
 			c.Result.Err = err
 		}
+		c.Known = c.Result.counted()
 	}
+}
+
+// counted reports whether the result tells of a bucket's state.
+func (r *Result) counted() bool {
+	return r.Outcome != 0 && (r.Source == FromStore || r.Source == FromCache || r.Source == FromLocal)
 }
 
 // unanswered is what a policy says when its bucket could not be asked.

@@ -28,6 +28,10 @@ const (
 	Reset
 )
 
+// Deniable reports whether a call can be denied for want of what the operation asks for: a Take or Peek. The others are
+// always carried out.
+func (op Op) Deniable() bool { return op == Take || op == Peek }
+
 // Bucket names one bucket of a call and says what to do with it.
 type Bucket struct {
 	// Key identifies the bucket. It is valid until the call returns; a store that keeps it copies it.
@@ -41,15 +45,16 @@ type Bucket struct {
 	// Shadow marks a bucket that takes part in nothing: charged only when every enforced one admits, its denial or
 	// failure changes no other result.
 	Shadow bool
-	// Closed marks a bucket whose policy denies when it cannot be counted. A store that must forget buckets for want of room
-	// never forgets such a one to the benefit of the client.
-	Closed bool
+	// OnFailure is what answers when the bucket cannot be counted. A store that must forget buckets for want of room never
+	// forgets a policy.Closed one to the benefit of the client. The zero value is taken for policy.Open.
+	OnFailure policy.FailureMode
 	// Before and At are, for Undo only, those of the Result of the Take that is given back.
 	Before float64
 	At     int64
 }
 
-// Outcome is a store's answer about one bucket. The zero Outcome means that the bucket could not be decided: see Err.
+// Outcome is a store's answer about one bucket. The zero Outcome means that there is none: the bucket could not be decided
+// (see Err), or was not asked, since another one of the call was known to deny (Source FromCache, no Err).
 type Outcome uint8
 
 // The outcomes.
