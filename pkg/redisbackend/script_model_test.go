@@ -1,0 +1,202 @@
+package redisbackend
+
+import (
+	"math"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// modelBucket is what a key should hold, in terms of pkg/algorithm. The zero value is a key that is not there.
+type modelBucket struct {
+	tokens algorithm.Tokens
+	log    algorithm.Log
+	limits algorithm.Limits // those of the last write; zero: not there
+	life   float64          // what the key was told to live at most, in ms
+	wrote  bool             // the last call wrote
+}
+
+func (m *modelBucket) exists() bool { return m.limits.Kind != 0 }
+
+func (m *modelBucket) isLog() bool { return m.limits.Kind == algorithm.SlidingLog }
+
+// model is what a server should hold after calls at the times given.
+type model map[string]*modelBucket
+
+func (w model) bucket(b *ratelimit.Bucket) *modelBucket {
+	m := w[b.Key.String()]
+	if m == nil {
+		m = &modelBucket{}
+		w[b.Key.String()] = m
+	}
+	return m
+}
+
+// call carries out a call at time and returns what Acquire should.
+func (w model) call(buckets []ratelimit.Bucket, time int64) []ratelimit.Result {
+	denied := false
+	seen := make([]modelBucket, len(buckets))
+	for i := range buckets {
+		b := &buckets[i]
+		seen[i] = w.bucket(b).under(b.Limits, time)
+		if b.Op <= ratelimit.Peek && !b.Shadow && !seen[i].fits(b, time) {
+			denied = true
+		}
+	}
+	results := make([]ratelimit.Result, len(buckets))
+	for i := range buckets {
+		results[i] = w.bucket(&buckets[i]).step(seen[i], &buckets[i], denied, time)
+	}
+	return results
+}
+
+// under is the bucket under the limits in force; wrote says whether it has become one of another algorithm.
+func (m *modelBucket) under(l algorithm.Limits, time int64) modelBucket {
+	s := *m
+	s.wrote = false
+	old := m.limits
+	switch {
+	case !m.exists():
+		s.tokens, s.log = algorithm.NewTokens(l, time), algorithm.NewLog(nil)
+	case old.Kind == l.Kind:
+		s.log = algorithm.NewLog(nil)
+		if m.isLog() {
+			s.log = m.log
+			s.log.Grow(make([]algorithm.Run, m.log.Runs()+1))
+		}
+	case m.isLog():
+		s.tokens, s.wrote = m.log.TokensFor(l, old, time), true
+	default:
+		if m.tokens.Offset > 0 && old.Capacity < 1<<40 {
+			old.Rate = 0 // not kept then
+		}
+		s.log, s.wrote = algorithm.NewLog(make([]algorithm.Run, 2)), true
+		s.log.Clock = m.tokens.At(time)
+		s.log.Add(m.tokens.EntriesFor(l, old, time), time)
+	}
+	s.limits.Kind = l.Kind
+	return s
+}
+
+func (s *modelBucket) fits(b *ratelimit.Bucket, time int64) bool {
+	if b.Limits.Kind == algorithm.SlidingLog {
+		return s.log.Remaining(b.Limits, time) >= b.Cost
+	}
+	return s.tokens.Remaining(b.Limits, time) >= float64(b.Cost)
+}
+
+// step makes m of s, which it was found to be, and tells.
+func (m *modelBucket) step(s modelBucket, b *ratelimit.Bucket, denied bool, time int64) ratelimit.Result {
+	existed := m.exists()
+	r := ratelimit.Result{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore}
+	if b.Limits.Kind == algorithm.SlidingLog {
+		s.stepLog(b, denied, existed, time, &r)
+	} else {
+		s.stepTokens(b, denied, existed, time, &r)
+	}
+	need := s.need(b.Limits, time)
+	switch {
+	case b.Op == ratelimit.Reset:
+		s = modelBucket{wrote: true}
+	case s.wrote:
+		s.limits, s.life = b.Limits, need
+	case !existed:
+		s = modelBucket{}
+	default:
+		s.limits = m.limits
+		s.life = max(s.life, need)
+	}
+	*m = s
+	return r
+}
+
+func (s *modelBucket) stepTokens(b *ratelimit.Bucket, denied, existed bool, time int64, r *ratelimit.Result) {
+	l := b.Limits
+	have := s.tokens.Remaining(l, time)
+	r.At = s.tokens.Now(time)
+	before := s.tokens
+	switch b.Op {
+	case ratelimit.Take, ratelimit.Peek:
+		r.Before, r.Remaining = have, have
+		switch {
+		case !s.fits(b, time):
+			r.Outcome, r.Wait = ratelimit.Denied, duration(s.tokens.Wait(l, b.Cost, time))
+			s.tokens.Clock = s.tokens.Seen(time)
+		case denied || b.Op == ratelimit.Peek:
+			s.tokens.Clock = s.tokens.Seen(time)
+		default:
+			s.tokens, _ = s.tokens.Take(l, b.Cost, time)
+			r.Remaining, s.wrote = s.tokens.Level, true
+		}
+	case ratelimit.Force:
+		s.tokens, r.Uncharged = s.tokens.Force(l, b.Cost, b.Overdraft, time)
+		r.Remaining = s.tokens.Remaining(l, time)
+		s.wrote = s.wrote || r.Uncharged < b.Cost
+	case ratelimit.Undo:
+		s.tokens = s.tokens.Undo(l, b.Cost, b.Before, b.At, time)
+		r.Remaining, s.wrote = s.tokens.Level, existed
+	case ratelimit.Refund:
+		s.tokens = s.tokens.Refund(l, b.Cost, time)
+		r.Remaining, s.wrote = s.tokens.Level, existed
+	default:
+		r.Remaining = l.Capacity
+	}
+	s.wrote = s.wrote || existed && s.tokens != before
+}
+
+func (s *modelBucket) stepLog(b *ratelimit.Bucket, denied, existed bool, time int64, r *ratelimit.Result) {
+	l, g := b.Limits, &s.log
+	if g.Room() == 0 {
+		g.Grow(make([]algorithm.Run, 1))
+	}
+	r.At = g.Now(time)
+	clock := g.Clock
+	switch b.Op {
+	case ratelimit.Take, ratelimit.Peek:
+		switch {
+		case !s.fits(b, time):
+			r.Outcome, r.Wait = ratelimit.Denied, duration(g.Wait(l, b.Cost, time))
+			g.Clock = g.Seen(time)
+		case denied || b.Op == ratelimit.Peek:
+			g.Clock = g.Seen(time)
+		default:
+			s.wrote = g.Take(l, b.Cost, time)
+		}
+	case ratelimit.Force:
+		r.Uncharged = g.Force(l, b.Cost, time)
+		s.wrote = s.wrote || r.Uncharged < b.Cost
+		g.Clock = g.Seen(time)
+	case ratelimit.Undo:
+		g.Undo(l, b.Cost, b.At, time)
+		s.wrote = existed
+	case ratelimit.Refund:
+		g.Refund(l, b.Cost, time)
+		s.wrote = existed
+	default:
+		*g = algorithm.NewLog(nil)
+	}
+	r.Remaining, r.Reset = float64(g.Remaining(l, time)), duration(g.Reset(l, time))
+	s.wrote = s.wrote || existed && g.Clock != clock
+}
+
+// mostLife is what a bucket that takes for ever to fill is told to live, in ms.
+const mostLife = 1e14
+
+// need is how long the key has to live, in ms.
+func (s *modelBucket) need(l algorithm.Limits, time int64) float64 {
+	if l.Kind == algorithm.SlidingLog {
+		now := s.log.Now(time)
+		rest := int64(0) // until the newest entry leaves: a take of all waits for it
+		if s.log.Count(l, time) > 0 {
+			full := l
+			full.Capacity = float64(s.log.Count(l, time))
+			rest = s.log.Wait(full, uint64(full.Capacity), time)
+		}
+		return math.Ceil(float64(rest+now-time) / 1000)
+	}
+	rest := s.tokens.FullIn(l, time)
+	if rest > 1e17 {
+		return mostLife
+	}
+	return math.Ceil(float64(rest+s.tokens.Now(time)-time) / 1000)
+}
