@@ -59,10 +59,15 @@ func (c *call) Name() string { return "evalsha" }
 // NoRetry keeps go-redis from sending the command a second time, whatever happens.
 func (c *call) NoRetry() bool { return true }
 
-// SetErr is told the outcome by go-redis after each reply.
+// SetErr is told the outcome by go-redis after each reply. When a batch breaks off, go-redis sets that error also for the commands that had
+// a reply before: they keep it.
 func (c *call) SetErr(err error) {
-	if _, reply := err.(redis.Error); err == nil || reply {
+	_, reply := err.(redis.Error)
+	switch {
+	case err == nil, reply:
 		c.answered = true
+	case c.answered:
+		return
 	}
 	c.Cmd.SetErr(err)
 }
