@@ -17,7 +17,9 @@ func (g *group) giveBack(ctx context.Context) {
 	u := g.store.groups.Get().(*group)
 	undo := u.changed[:0]
 	for i := range g.parts {
-		undo = g.appendTaken(undo, &g.parts[i])
+		if !g.shadowed(i) { // those were only looked at
+			undo = g.appendTaken(undo, &g.parts[i])
+		}
 	}
 	u.changed = undo
 	if len(undo) == 0 {

@@ -1,0 +1,300 @@
+package redisbackend_test
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+	"github.com/envoy-rls/envoy-rls/pkg/storetest"
+)
+
+// slack is how much later than its deadline a call may return: the machine may be busy.
+const slack = 50 * time.Millisecond
+
+// one makes a call about one bucket.
+func one(ctx context.Context, s ratelimit.Store, b ratelimit.Bucket) ratelimit.Result {
+	return s.Acquire(ctx, []ratelimit.Bucket{b}, nil)[0]
+}
+
+// reason is why a bucket could not be decided.
+func reason(r ratelimit.Result) redisbackend.Reason { return redisbackend.ReasonOf(r.Err) }
+
+// eventually waits until a call is decided.
+func eventually(t *testing.T, s ratelimit.Store, b ratelimit.Bucket) ratelimit.Result {
+	t.Helper()
+	var r ratelimit.Result
+	require.Eventually(t, func() bool { r = one(context.Background(), s, b); return r.Err == nil }, patient, time.Millisecond, "%v", r.Err)
+	return r
+}
+
+// slowest lets callers call for a while and returns how long the slowest of the calls took.
+func slowest(s ratelimit.Store, b ratelimit.Bucket, callers, calls int) time.Duration {
+	var worst atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range calls {
+				began := time.Now()
+				one(context.Background(), s, b)
+				took := int64(time.Since(began))
+				for w := worst.Load(); took > w && !worst.CompareAndSwap(w, took); w = worst.Load() {
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Duration(worst.Load())
+}
+
+func TestFieldServerStopped(t *testing.T) {
+	const timeout = 20 * time.Millisecond
+	server := redistest.StartStandalone(t)
+	reasons := tally{}
+	s := open(t, redisbackend.Options{URLs: []string{server.URL()}, Timeout: timeout, OnFailure: reasons.add})
+	b := take(key("a", "stop"))
+	eventually(t, s, b)
+	require.NoError(t, server.Pause())
+	before := runtime.NumGoroutine()
+	worst := slowest(s, b, 50, 30)
+	t.Logf("slowest %v; %v", worst, reasons.String())
+	require.Less(t, worst, timeout+slack)
+	require.Less(t, runtime.NumGoroutine(), before+20, "goroutines that pile up")
+	require.NoError(t, server.Resume())
+	began := time.Now()
+	eventually(t, s, b)
+	require.Less(t, time.Since(began), time.Second)
+}
+
+func TestFieldNobodyThere(t *testing.T) {
+	const timeout = 20 * time.Millisecond
+	sink, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sink.Close() }) // after the subtests, which are parallel
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	for name, url := range map[string]string{
+		"a sink":                       "redis://" + sink.Addr().String(),
+		"a name that does not resolve": "redis://no-such-host.invalid",
+		"nobody":                       "redis://" + closed.Addr().String(),
+	} {
+		for _, mode := range []redisbackend.Mode{redisbackend.ModeAuto, redisbackend.ModeStandalone, redisbackend.ModeCluster} {
+			t.Run(name+", "+string(mode), func(t *testing.T) {
+				t.Parallel()
+				s, err := redisbackend.New(redisbackend.Options{URLs: []string{url}, Mode: mode, Timeout: timeout})
+				require.NoError(t, err)
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				require.NoError(t, s.Start(ctx))
+				defer s.Close()
+				require.Less(t, time.Since(began), timeout+slack, "Start goes on as its context ends")
+				b := take(key("a", "nobody"))
+				require.Less(t, slowest(s, b, 10, 3), timeout+slack)
+				require.Error(t, one(t.Context(), s, b).Err)
+			})
+		}
+	}
+}
+
+func TestServerAbsentAtStart(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	server.Kill()
+	s := open(t, redisbackend.Options{URLs: []string{server.URL()}})
+	b := take(key("a", "absent"))
+	require.Error(t, one(t.Context(), s, b).Err)
+	require.NoError(t, server.Restart(t.Context()))
+	began := time.Now()
+	eventually(t, s, b)
+	require.Less(t, time.Since(began), time.Second)
+}
+
+// TestServerRestarted finds a server without scripts and with new connections only.
+func TestServerRestarted(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	s := open(t, redisbackend.Options{URLs: []string{server.URL()}, Timeout: time.Second})
+	b := take(key("a", "restart"))
+	for range 3 {
+		require.InDelta(t, 99, eventually(t, s, b).Remaining, 0.01)
+		require.NoError(t, server.Restart(t.Context()))
+	}
+}
+
+func TestWithdrawnCallsAreNeverSent(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	s := count(t, redisbackend.Options{URLs: []string{server.URL()}, PoolSize: 2, ConnectionTimeout: patient})
+	k := key("a", "withdrawn")
+	eventually(t, s, take(k))
+	require.NoError(t, server.Pause())
+	answered, unknown, unsent := callMany(s, k, 10, 200)
+	require.NoError(t, server.Resume())
+	require.Zero(t, answered)
+	require.Positive(t, unsent)
+	before := runsOf(t, server, k) // waits for what was sent
+	eventually(t, s, take(k))
+	t.Logf("%d unknown, %d not sent; %d ran", unknown, unsent, before)
+	require.LessOrEqual(t, runsOf(t, server, k), 2+unknown)
+}
+
+func TestFullQueueFailsAtOnce(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	s := open(t, redisbackend.Options{URLs: []string{server.URL()}, Timeout: patient, ConnectionTimeout: patient})
+	b := take(key("a", "full"))
+	eventually(t, s, b)
+	require.NoError(t, server.Pause())
+	defer func() { require.NoError(t, server.Resume()) }()
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var full atomic.Int64
+	for range 4000 {
+		wg.Go(func() {
+			switch reason(one(ctx, s, b)) {
+			case redisbackend.ReasonQueueFull:
+				full.Add(1)
+			case redisbackend.ReasonUnsent, redisbackend.ReasonTimeout:
+			default:
+				t.Error("neither full nor given up")
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return full.Load() > 2000 }, patient, time.Millisecond)
+	leave()
+	wg.Wait()
+}
+
+func TestCallersContext(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	s := open(t, redisbackend.Options{URLs: []string{server.URL()}, Timeout: patient, ConnectionTimeout: patient})
+	b := take(key("a", "context"))
+	eventually(t, s, b)
+	require.NoError(t, server.Pause())
+	defer func() { require.NoError(t, server.Resume()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	r := one(ctx, s, b)
+	require.Less(t, time.Since(began), 5*time.Millisecond+slack)
+	require.ErrorIs(t, r.Err, context.DeadlineExceeded)
+	require.Equal(t, redisbackend.ReasonTimeout, reason(r))
+	var e *redisbackend.Error
+	require.ErrorAs(t, r.Err, &e)
+	require.True(t, e.MayHaveRun)
+	require.Equal(t, server.Addr(), e.Node)
+}
+
+func TestFieldScriptsFlushed(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	s := count(t, redisbackend.Options{URLs: []string{server.URL()}, Timeout: patient})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	flushes := 0
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := server.Do(context.Background(), "SCRIPT", "FLUSH"); err != nil {
+				t.Error(err)
+			}
+			flushes++
+			time.Sleep(time.Millisecond) // lest there be no script at all, ever
+		}
+	})
+	k := key("a", "flush")
+	answered, unknown, unsent := callMany(s, k, 64, 20_000)
+	close(stop)
+	wg.Wait()
+	t.Logf("%d flushes", flushes)
+	require.Positive(t, flushes)
+	require.Equal(t, []int{20_000, 0, 0}, []int{answered, unknown, unsent})
+	require.Equal(t, 20_000, runsOf(t, server, k))
+}
+
+func TestClosed(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	s, err := redisbackend.New(redisbackend.Options{URLs: []string{server.URL()}})
+	require.NoError(t, err)
+	b := take(key("a", "closed"))
+	require.NotEmpty(t, reason(one(t.Context(), s, b)), "not started yet")
+	require.NoError(t, s.Start(t.Context()))
+	eventually(t, s, b)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for reason(one(context.Background(), s, b)) != redisbackend.ReasonClosed {
+			}
+		})
+	}
+	s.Close()
+	wg.Wait()
+	s.Close()
+}
+
+func TestExactUnderConcurrency(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	exact(t, []string{server.URL()})
+}
+
+// hundred are the limits of buckets of 100 that do not refill while a test runs.
+var hundred = []algorithm.Limits{storetest.TB(100, 1./(24*60)), storetest.SL(100, time.Hour)}
+
+// exact lets more and more clients, on three stores, take from one bucket of 100 that does not refill.
+func exact(t *testing.T, urls []string) {
+	t.Helper()
+	stores := make([]ratelimit.Store, 3)
+	for i := range stores {
+		stores[i] = open(t, redisbackend.Options{URLs: urls, Timeout: patient})
+	}
+	for _, clients := range []int{20, 50, 100, 200, 400} {
+		for i, l := range hundred {
+			b := take(key("exact "+strconv.Itoa(clients), strconv.Itoa(i)))
+			b.Limits = l
+			admitted, failed := crowd(stores, clients, 200/clients+5, func(int) []ratelimit.Bucket { return []ratelimit.Bucket{b} })
+			require.Equal(t, 100, admitted, "%d clients", clients)
+			require.Zero(t, failed)
+		}
+	}
+}
+
+// crowd lets clients call at once, each a number of times, and returns how many calls were admitted.
+func crowd(stores []ratelimit.Store, clients, calls int, buckets func(client int) []ratelimit.Bucket) (admitted, failed int) {
+	var yes, errs atomic.Int64
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for client := range clients {
+		wg.Go(func() {
+			call, s := buckets(client), stores[client%len(stores)]
+			var results []ratelimit.Result
+			<-start
+			for range calls {
+				results = s.Acquire(context.Background(), call, results)
+				all := true
+				for i := range results {
+					if results[i].Err != nil {
+						errs.Add(1)
+					}
+					all = all && results[i].Outcome == ratelimit.Admitted
+				}
+				if all {
+					yes.Add(1)
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return int(yes.Load()), int(errs.Load())
+}
