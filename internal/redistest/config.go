@@ -12,7 +12,6 @@ func (s *Server) config() string {
 	line("bind 127.0.0.1")
 	line("protected-mode no")
 	line("dir %s", quote(s.dir))
-	line("logfile redis.log")
 	if s.o.TLS {
 		line("port 0")
 		line("tls-port %d", s.Port)

@@ -98,8 +98,16 @@ func readArray(in *bufio.Reader, length string) (any, error) {
 // replyTimeout is for one command whose caller sets no deadline.
 const replyTimeout = 10 * time.Second
 
+// pollTimeout is for an event whose waiter sets no deadline.
+const pollTimeout = 30 * time.Second
+
 // poll calls check every few milliseconds until it succeeds or ctx ends.
 func poll(ctx context.Context, what string, check func() error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, pollTimeout)
+		defer cancel()
+	}
 	for {
 		err := check()
 		if err == nil {

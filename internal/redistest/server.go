@@ -140,9 +140,11 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.launch(ctx)
 }
 
+const logFile = "redis.log"
+
 // Log returns the last lines of what the server logged.
 func (s *Server) Log() string {
-	text, err := os.ReadFile(s.path("redis.log"))
+	text, err := os.ReadFile(s.path(logFile))
 	if err != nil {
 		return err.Error()
 	}
@@ -196,13 +198,17 @@ func (s *Server) launch(ctx context.Context) error {
 	if s.sentry {
 		args = append(args, "--sentinel")
 	}
+	log, err := os.OpenFile(s.path(logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command(serverBinary, args...)
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	if s.clock != nil {
 		cmd.Env = append(os.Environ(), s.clock.environment()...)
 	}
 	p, err := startProcess(cmd)
-	if err != nil {
+	if err := errors.Join(err, log.Close()); err != nil {
 		return fmt.Errorf("start %s: %w", serverBinary, err)
 	}
 	s.mu.Lock()

@@ -33,6 +33,14 @@ func StartCluster(t testing.TB, o Options) *Cluster {
 	return c
 }
 
+// StartSentinel starts a primary and a replica watched by sentinels. They end with the test.
+func StartSentinel(t testing.TB, o Options) *Sentinel {
+	t.Helper()
+	s := start(t, o, NewSentinel)
+	t.Cleanup(s.Close)
+	return s
+}
+
 // start starts something, or skips the test for want of Redis. The directory outlives the servers: its removal was registered first.
 func start[T any](t testing.TB, o Options, run func(context.Context, Options) (T, error)) T {
 	t.Helper()

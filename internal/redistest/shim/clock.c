@@ -40,7 +40,7 @@ int gettimeofday(struct timeval *restrict tv, void *restrict tz) {
   (void)tz;
   struct timespec ts;
   int rc = clock_gettime(CLOCK_REALTIME, &ts);
-  if (rc == 0 && tv != NULL) {
+  if (rc == 0) {
     tv->tv_sec = ts.tv_sec;
     tv->tv_usec = ts.tv_nsec / 1000;
   }
