@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 )
@@ -24,6 +25,9 @@ func (k Key) Bytes() []byte { return k.b }
 
 // String is a copy of the key.
 func (k Key) String() string { return string(k.b) }
+
+// Clone is a copy that may be kept.
+func (k Key) Clone() Key { return Key{bytes.Clone(k.b)} }
 
 // Part is one part of a key: an attribute and its canonical value.
 type Part struct{ Name, Value string }

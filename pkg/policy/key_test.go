@@ -65,3 +65,10 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+func TestKeyClone(t *testing.T) {
+	k := policy.NewKey(policy.Part{Name: "tenant", Value: "acme"}, "id")
+	text, c := k.String(), k.Clone()
+	clear(k.Bytes())
+	require.Equal(t, text, c.String())
+}

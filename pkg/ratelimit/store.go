@@ -121,7 +121,9 @@ type Store interface {
 	//
 	// All or none over the enforced (not Shadow) Take buckets: if any Take or Peek among the enforced is denied, no Take is
 	// charged, and the others still say what they have left. Force, Refund, Undo and Reset take no part in that: they are
-	// always carried out. A bucket that could not be decided carries Err, and the others their result.
+	// always carried out. A bucket that could not be decided carries Err, and the others their result, as if it had not been
+	// part of the call: if none of them is denied, what they took stands, and who answers for the failed ones gives it back if
+	// need be.
 	// Acquire honours ctx: when it ends before a bucket could be decided, that bucket carries its error.
 	Acquire(ctx context.Context, buckets []Bucket, results []Result) []Result
 }
