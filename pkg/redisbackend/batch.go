@@ -22,7 +22,8 @@ type worker struct {
 	open  connect
 	conn  *redis.Client
 	pipe  redis.Pipeliner
-	fails int // to connect, in a row
+	fails int  // to connect, in a row
+	up    bool // had a connection at the last attempt
 
 	calls []*call
 	cmds  []redis.Cmder
@@ -77,14 +78,34 @@ func (w *worker) send() bool {
 		scriptErr = script.Err()
 	}
 	connected := err == nil
-	for i, c := range w.calls {
+	for _, c := range w.calls {
 		connected = connected || c.written
-		w.node.client.deliver(c, w.outcome(c, err, scriptErr))
+	}
+	w.connected(connected)
+	for i, c := range w.calls {
+		if connected || !w.leave(c) {
+			w.node.client.deliver(c, w.outcome(c, err, scriptErr))
+		}
 		w.calls[i] = nil
 	}
 	clear(w.cmds)
-	w.connected(connected)
 	return connected
+}
+
+// leave puts a call that could not be sent back in the queue, if another worker has a connection.
+func (w *worker) leave(c *call) bool {
+	if w.node.up.Load() == 0 {
+		return false
+	}
+	c.clean()
+	if !c.state.CompareAndSwap(sent, queued) {
+		w.node.client.recycle(c)
+		return true
+	}
+	if !w.node.add(c) {
+		w.node.refuse(c, ReasonQueueFull)
+	}
+	return true
 }
 
 // compose lists the commands of the batch. The script is loaded at most once in it.
@@ -128,6 +149,10 @@ func (w *worker) outcome(c *call, batchErr, scriptErr error) error {
 
 // connected keeps count of failures to connect.
 func (w *worker) connected(ok bool) {
+	if ok != w.up {
+		w.up = ok
+		w.node.up.Add(map[bool]int32{true: 1, false: -1}[ok])
+	}
 	if ok {
 		w.fails = 0
 		return

@@ -74,10 +74,15 @@ func (c *call) SetErr(err error) {
 
 // reset prepares the call for being sent, once more maybe.
 func (c *call) reset() {
+	c.clean()
+	c.state.Store(queued)
+}
+
+// clean drops what is known of the last attempt.
+func (c *call) clean() {
 	c.Cmd.SetErr(nil)
 	c.SetVal(nil)
 	c.written, c.answered = false, false
-	c.state.Store(queued)
 }
 
 // own copies what args have of the caller's bytes.

@@ -22,6 +22,7 @@ type node struct {
 	client  *client
 	queue   chan *call
 	used    atomic.Int64 // when last a call was added, in nanoseconds since the client started
+	up      atomic.Int32 // workers that have a connection, as far as they know
 	stop    context.CancelFunc
 	workers sync.WaitGroup
 }
@@ -60,7 +61,7 @@ func (n *node) close() {
 	for {
 		select {
 		case c := <-n.queue:
-			n.refuse(c)
+			n.refuse(c, ReasonClosed)
 		default:
 			return
 		}
@@ -72,10 +73,10 @@ func (n *node) failure(r Reason, mayHaveRun bool, err error) *Error {
 	return &Error{Reason: r, Node: n.address, MayHaveRun: mayHaveRun, err: err}
 }
 
-// refuse fails a call that waits while the node is being closed.
-func (n *node) refuse(c *call) {
+// refuse fails a call that waits to be sent.
+func (n *node) refuse(c *call, why Reason) {
 	if c.state.CompareAndSwap(queued, sent) {
-		n.client.deliver(c, n.failure(ReasonClosed, false, nil))
+		n.client.deliver(c, n.failure(why, false, nil))
 		return
 	}
 	n.client.recycle(c)

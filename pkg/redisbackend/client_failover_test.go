@@ -1,0 +1,57 @@
+package redisbackend_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
+	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+)
+
+func TestFieldClusterFailover(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.Options{Primaries: 3})
+	reloads := make(chan redisbackend.Reason, 1000)
+	s := open(t, redisbackend.Options{URLs: cluster.URLs(), OnReload: func(r redisbackend.Reason) {
+		select {
+		case reloads <- r:
+		default:
+		}
+	}})
+	b := take(key("failover", "p"))
+	eventually(t, s, b)
+	primary, err := cluster.Primary(t.Context(), b.Key.String())
+	require.NoError(t, err)
+
+	promoted, err := cluster.Failover(t.Context(), primary)
+	require.NoError(t, err)
+	began := time.Now()
+	require.Less(t, eventually(t, s, b).Remaining, 98.5, "the new primary knows the bucket")
+	require.Less(t, time.Since(began), 2*time.Second)
+
+	promoted.Kill()
+	began = time.Now()
+	eventually(t, s, b)
+	t.Logf("decides %v after kill -9 of a primary, at a node timeout of 1 s", time.Since(began))
+	require.Equal(t, primary.Addr(), s.Node(b.Key.Bytes()))
+	require.NotEmpty(t, reloads)
+}
+
+func TestSentinel(t *testing.T) {
+	watch := redistest.StartSentinel(t, redistest.Options{})
+	var urls []string
+	for _, address := range watch.SentinelAddrs() {
+		urls = append(urls, "redis://"+address+"?master_name="+redistest.SentinelMaster)
+	}
+	s := open(t, redisbackend.Options{URLs: urls, Timeout: time.Second})
+	b := take(key("sentinel", "p"))
+	require.InDelta(t, 99, eventually(t, s, b).Remaining, 0.01)
+	require.True(t, strings.HasPrefix(s.Node(b.Key.Bytes()), "sentinel:"))
+	_, err := watch.Failover(t.Context())
+	require.NoError(t, err)
+	began := time.Now()
+	require.Less(t, eventually(t, s, b).Remaining, 98.5, "the new primary knows the bucket")
+	t.Logf("decides %v after the new primary is agreed on", time.Since(began))
+}
