@@ -169,7 +169,7 @@ if keep > first then oldest = run(first) elseif tail and tail ~= '' then oldest 
 local runs = keep - a
 if tail then runs = runs + #tail / 14 end
 local ahead, life = now - time, 0
-if runs > 0 then life = e + pace - now end
+if runs > 0 and e + pace > now then life = e + pace - now end
 -- Until the newest run leaves, in milliseconds, one more since Redis counts from when the script began. An integer below
 -- 1e17, which redis.call prints without an exponent.
 life = floor((life + ahead) / 1000) + 2

@@ -23,6 +23,7 @@ type walk struct {
 	model  model
 	limits []algorithm.Limits // in force, one for each key
 	takes  []ratelimit.Bucket // undo operations for takes that were charged
+	wait   int64              // a time that was promised, in microseconds from now
 	logs   bool               // long logs rather than changes of policy
 }
 
@@ -38,12 +39,12 @@ func newWalk(seed uint64, logs bool) *walk {
 func pick[T any](w *walk, from ...T) T { return from[w.IntN(len(from))] }
 
 func (w *walk) anyLimits() algorithm.Limits {
-	if w.logs || w.IntN(2) == 0 {
+	if w.IntN(10) > 0 && (w.logs || w.IntN(2) == 0) {
 		limit := pick(w, 1.0, 3, 10, 70, 300)
 		if w.logs {
-			limit = pick(w, 40.0, 150, 400)
+			limit = pick(w, 40.0, 150, 400, 400)
 		}
-		return slidingLog(limit, pick[int64](w, 1e3, 1e6, 30e6, 60e6))
+		return slidingLog(limit, pick[int64](w, 1e3, 1e6, 3e6, 60e6))
 	}
 	if w.IntN(8) == 0 {
 		return tokenBucket(pick(w, 1<<40-1, 1<<40, 1e15-1), pick(w, 1e9, 7e9))
@@ -53,9 +54,15 @@ func (w *walk) anyLimits() algorithm.Limits {
 
 // pass moves the clock: mostly on, sometimes back.
 func (w *walk) pass() {
+	most := int64(1e8)
+	if w.logs {
+		most = 2e4 // or they would all become empty
+	}
 	switch scale := pick[int64](w, 1, 1000, 1e5, 1e6, 1e7, 6e7); {
-	case w.logs && w.IntN(50) > 0:
-		w.now += w.Int64N(1e4)
+	case w.wait > 0 && w.wait < most && w.IntN(6) == 0:
+		w.now += w.wait - w.Int64N(2)
+	case w.logs && w.IntN(1000) > 0:
+		w.now += w.Int64N(5e3)
 	case w.IntN(30) == 0:
 		w.now -= w.Int64N(2 * scale)
 	case w.IntN(4) > 0:
@@ -81,8 +88,12 @@ func (w *walk) next() []ratelimit.Bucket {
 func (w *walk) bucket(k int) ratelimit.Bucket {
 	l := w.limits[k]
 	b := take(fmt.Sprint("p", k), l)
-	if w.IntN(5) == 0 {
+	switch {
+	case w.logs && w.IntN(200) > 0:
+		b.Cost = 1 + w.Uint64N(2)
+	case w.IntN(5) == 0:
 		b.Cost = 1 + w.Uint64N(uint64(l.Capacity))
+	default:
 	}
 	b.Shadow = w.IntN(6) == 0
 	switch n := w.IntN(40); {
@@ -99,15 +110,19 @@ func (w *walk) bucket(k int) ratelimit.Bucket {
 				return u
 			}
 		}
-	case n == 12 && w.IntN(5) == 0:
+	case n == 12 && w.IntN(5) == 0 && (!w.logs || w.IntN(20) == 0):
 		b.Op = ratelimit.Reset
 	}
 	return b
 }
 
-// remember keeps some of what was taken for an undo.
+// remember keeps some of what was taken for an undo, and what was promised.
 func (w *walk) remember(buckets []ratelimit.Bucket, results []ratelimit.Result) {
 	for i, b := range buckets {
+		w.wait = results[i].Wait.Microseconds()
+		if !w.logs && w.wait == 0 {
+			w.wait = results[i].Reset.Microseconds()
+		}
 		if b.Op == ratelimit.Take && w.model[b.Key.String()].wrote && results[i].Outcome == ratelimit.Admitted && w.IntN(3) == 0 {
 			b.Op, b.Before, b.At = ratelimit.Undo, results[i].Before, results[i].At
 			w.takes = append(w.takes, b)
@@ -156,6 +171,11 @@ func (w *walk) ask(ctx context.Context, p redis.Pipeliner, s luaScript) asked {
 	a := asked{buckets: w.next()}
 	a.time, a.want = w.now, w.model.call(a.buckets, w.now)
 	w.remember(a.buckets, a.want)
+	for _, b := range a.buckets {
+		if w.model[b.Key.String()].wrote { // and so must set the TTL
+			p.Do(ctx, "PEXPIRE", b.Key.String(), extraLife/2)
+		}
+	}
 	a.reply = p.Do(ctx, append(appendArgs([]any{"EVALSHA", s.sha}, a.buckets, indices(a.buckets)), a.time)...)
 	for _, b := range a.buckets {
 		a.models = append(a.models, *w.model[b.Key.String()])
@@ -241,7 +261,7 @@ func integer(s string, start, size int) int64 {
 // diffCalls is how many calls the differential test makes of each kind.
 func diffCalls() int {
 	if os.Getenv("ENVOY_RLS_LONG") != "" {
-		return 1_000_000
+		return 300_000
 	}
 	return 10_000
 }

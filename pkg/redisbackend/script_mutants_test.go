@@ -1,0 +1,80 @@
+package redisbackend
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mutants are faults that somebody could make in the script: the n-th occurrence of a text (from 1) replaced by another.
+var mutants = []struct {
+	name     string
+	from, to string
+	n        int
+}{
+	{"tokens: the brim dropped", "if b > capacity then b = capacity end", "", 1},
+	{"tokens: the offset of the clock skipped", "now = time + offset", "now = time", 1},
+	{"tokens: a step back not noted", "now, stale = last, true", "now = last", 1},
+	{"tokens: a clock that may run back", "if time >= last then", "if true then", 1},
+	{"tokens: written on a denial", "level, at, write = a, now - c, stale", "level, at, write = b, now, true", 1},
+	{"tokens: written on a force without room", "level, at, write = a, now - c, stale", "level, at, write = b, now, true", 2},
+	{"tokens: no TTL", ", 'PX', life + 1000000000)", ")", 1},
+	{"tokens: no TTL ahead of time", ", 'PX', life + 1000000000)", ")", 2},
+	{"tokens: no TTL as a rule", ", 'PX', life + 1000000000)", ")", 3},
+	{"tokens: TTL without the offset", "life = (life + ahead) / 1000", "life = life / 1000", 1},
+	{"tokens: TTL not lengthened", "longer = was ~= capacity or rate ~= pace", "longer = false", 1},
+	{"tokens: TTL shortened by a denial", "call('PTTL', key) - 1000000000 < life", "true", 1},
+	{"tokens: offset not kept", "elseif ahead > 0 then", "elseif false then", 1},
+	{"tokens: undo pays twice", "spilled = x + held * pace - capacity", "spilled = 0", 1},
+	{"tokens: undo takes", "if spilled < 0 then spilled = 0 elseif", "if", 1},
+	{"tokens: undo above the brim", "math.min(capacity, b + (cost - spilled))", "b + (cost - spilled)", 1},
+	{"tokens: refund above the brim", "math.min(capacity, b + cost)", "b + cost", 1},
+	{"tokens: force charges parts", "room = floor(b + x)", "room = b + x", 1},
+	{"tokens: force without a floor", "math.min(cost, room)", "cost", 1},
+	{"tokens: a refund makes a key", "math.min(capacity, b + cost), state", "math.min(capacity, b + cost), true", 1},
+	{"tokens: not rounded down when taken over", "floor(capacity * (of - spent) / of)", "capacity * (of - spent) / of", 1},
+	{"tokens: refill forgotten when given up", "spent + passed * rate", "spent", 1},
+	{"log: the offset of the clock skipped", "now = time + offset", "now = time", 2},
+	{"log: a step back not noted", "now, stale = last, true", "now = last", 2},
+	{"log: one more", "fits = c + cost <= capacity", "fits = c + cost <= capacity + 1", 1},
+	{"log: leaves late", "e <= edge", "e < edge", 1},
+	{"log: the oldest leaves late", "run(0) <= edge", "run(0) < edge", 1},
+	{"log: not rounded up when taken over", "math.ceil(capacity * spent / of)", "floor(capacity * spent / of)", 1},
+	{"log: written on a denial", "if stale and charged == 0 then", "if charged == 0 and state then", 1},
+	{"log: no TTL", ", 'PX', life + 1000000000)", ")", 4},
+	{"log: no TTL in place", "  call('PEXPIRE', key, life + 1000000000)\nelseif tail", "elseif tail", 1},
+	{"log: TTL without the offset", "floor((life + ahead) / 1000)", "floor(life / 1000)", 1},
+	{"log: TTL not lengthened", "longer = window < pace", "longer = false", 1},
+	{"log: refund removes one too few", "c, d, keep = 0, b, a", "c, d, keep = 0, b, f", 1},
+	{"log: undo removes others", "if at == y then", "if true then", 1},
+	{"log: undo removes too much", "math.min(cost, (number - before) % 4503599627370496)", "(number - before) % 4503599627370496", 1},
+	{"log: undo leaves later numbers", "number = (number - cut) % 4503599627370496", "number = k == undone and number - cut or number", 1},
+	{"log: force above the limit", "math.min(cost, math.max(0, capacity - c))", "cost", 1},
+	{"log: a wait for too few", "run(find(a, f - 1, 0, c + cost - capacity))", "run(a)", 1},
+	{"a shadow counted", "and not fits and not shadow then", "and not fits then", 1},
+	{"a denial not counted", "then denied = true end", "then denied = false end", 1},
+	{"a peek charged", "elseif denied or op == 2 then", "elseif denied then", 1},
+	{"a denied call charged", "elseif denied or op == 2 then", "elseif op == 2 then", 1},
+	{"another bucket's state", "x, y, state, now, fits, stale, longer = s[7], s[8], s[9]", "x, y, state, now, fits, stale, longer = s[7], s[8], state", 1},
+}
+
+func TestMutantsOfTheScriptAreCaught(t *testing.T) {
+	_, c := scriptServer(t)
+	source := underTestClock(t, script.source).source
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			parts := strings.SplitN(source, m.from, m.n+1)
+			require.Len(t, parts, m.n+1, "the script no longer has this text")
+			mutant := newScript(strings.Join(parts[:m.n], m.from) + m.to + parts[m.n])
+			load(t, c, mutant)
+			var err error
+			for seed := uint64(0); seed < 4 && err == nil; seed++ {
+				if err = differ(c, mutant, seed, false, 5000); err == nil {
+					err = differ(c, mutant, seed, true, 5000)
+				}
+			}
+			require.Error(t, err)
+		})
+	}
+}
