@@ -1,17 +1,22 @@
 # `make help` lists the targets. Needs Go 1.26; run, test and check also Python 3 (the real Envoy comes from PyPI), test and
-# check also Node and gcc. Tools are installed at pinned versions into .tools/.
+# check also Node, gcc and redis-server, as do cluster and run STORE=redis. Tools are installed at pinned versions into .tools/.
 SHELL := bash
 .DEFAULT_GOAL := help
 FUZZTIME ?= 60s
+STORE ?= memory
+REDIS_URL ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help run build test check lint bench fuzz fmt clean
+.PHONY: help run cluster build test check lint bench fuzz fmt clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: ## the demo: upstream, rate limiter and real Envoy on localhost:10000
-	@scripts/run.sh
+run: ## the demo: upstream, rate limiter and real Envoy on localhost:10000; STORE=redis: two limiters on a Redis Cluster
+	@STORE='$(STORE)' REDIS_URL='$(REDIS_URL)' scripts/run.sh
+
+cluster: ## a Redis Cluster on this machine: 4 primaries and 4 replicas in two zones, ports 7001 to 7008
+	@scripts/cluster.sh
 
 build: ## bin/envoy-rls
 	@mkdir -p bin

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what is missing of the tools that are named as arguments: go, node. Python is checked where it is used, by install-envoy.sh and
+# Says what is missing of the tools that are named as arguments: go, node, redis. Python is checked where it is used, by install-envoy.sh and
 # install-checkers.sh.
 set -eu
 
@@ -38,6 +38,15 @@ check_node() {
 	fi
 	version=$(node --version)
 	newer_than "${version#v}" 18 0 || say "Node.js 18 or later (https://nodejs.org): the one here is $version"
+}
+
+check_redis() {
+	if ! command -v redis-server >/dev/null 2>&1; then
+		say "redis-server 7 or later (Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis)"
+		return
+	fi
+	version=$(redis-server --version | sed 's/.* v=\([0-9.]*\).*/\1/')
+	newer_than "$version" 7 0 || say "redis-server 7 or later: the one here is $version"
 }
 
 for tool in "$@"; do

@@ -27,11 +27,11 @@ test_in() {
   (cd "$ROOT/$dir" && go test -timeout "$timeout" "$@") 2>&1 | tee -a "$results"
 }
 
-# What a test cannot check for want of Envoy is a failure here.
-export ENVOY_RLS_NEED_ENVOY=1
+# What a test cannot check for want of Envoy or Redis is a failure here.
+export ENVOY_RLS_NEED_ENVOY=1 ENVOY_RLS_NEED_REDIS=1
 
 cd "$ROOT"
-step "envoy and the header checkers" "$ROOT/scripts/ci-deps.sh"
+step "redis, envoy and the header checkers" "$ROOT/scripts/ci-deps.sh"
 step "build" go build ./...
 step "unit and property tests, docs check ($form)" test_in . ./...
 # shellcheck disable=SC2046 # package paths hold no spaces

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Runs the demo: a small upstream, envoy-rls with the embedded store, and a real Envoy in front, until Ctrl-C. Needs Go and Python 3.
-# Arguments go to the demo (run.sh --help).
+# Runs the demo: a small upstream, envoy-rls and a real Envoy in front, until Ctrl-C. Needs Go and Python 3. STORE=redis: two envoy-rls on a
+# Redis Cluster, which the demo starts (needs redis-server) unless REDIS_URL names one. Arguments go to the demo (run.sh --help).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 
-"$root/scripts/check-tools.sh" go
+case "${STORE:-memory}${REDIS_URL:-}" in
+redis) "$root/scripts/check-tools.sh" go redis ;;
+*) "$root/scripts/check-tools.sh" go ;;
+esac
 envoy=$("$root/scripts/install-envoy.sh")
 
 echo "building ..." >&2
@@ -14,4 +17,4 @@ go build -buildvcs=false -o bin/envoy-rls ./cmd/envoy-rls
 (cd e2e && go build -buildvcs=false -o "$root/bin/demo" ./cmd/demo)
 
 # In place of this shell, so that signals reach the demo itself.
-exec bin/demo --envoy "$envoy" "$@"
+exec bin/demo --envoy "$envoy" --store "${STORE:-memory}" --redis-url "${REDIS_URL:-}" "$@"

@@ -239,3 +239,10 @@ func (s *Server) obituary(cmd *exec.Cmd) error {
 	}
 	return fmt.Errorf("redis-server ended: %w; its last lines:\n%s", cause, log)
 }
+
+// Done is closed when the process that runs now has ended. The server must have been started.
+func (s *Server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.done
+}

@@ -1,5 +1,5 @@
-// Command demo runs an upstream, envoy-rls with the embedded store and a real Envoy in front of both, until Ctrl-C. `make run` builds and
-// starts it.
+// Command demo runs an upstream, envoy-rls and a real Envoy in front of both, until Ctrl-C. envoy-rls keeps buckets in itself; with -store
+// redis there are two of them that share a Redis Cluster. `make run` builds and starts it.
 package main
 
 import (
@@ -39,9 +39,17 @@ func (p *port) addr() string { return "127.0.0.1:" + strconv.Itoa(p.number) }
 type config struct {
 	root, envoy, service, policies          string
 	edge, envoyAdmin, grpc, admin, upstream port
+
+	store *store
 }
 
+// ports are all that the demo may listen on.
 func (c *config) ports() []*port {
+	return append(c.own(), &c.store.grpc, &c.store.admin)
+}
+
+// own are the ports that every demo listens on.
+func (c *config) own() []*port {
 	return []*port{&c.edge, &c.envoyAdmin, &c.grpc, &c.admin, &c.upstream}
 }
 
@@ -52,6 +60,7 @@ func parse() (*config, error) {
 		grpc:       port{"grpc-port", "envoy-rls, calls from Envoy", 8081},
 		admin:      port{"admin-port", "envoy-rls, health and metrics", 8080},
 		upstream:   port{"upstream-port", "the upstream", 9000},
+		store:      newStore(),
 	}
 	flag.StringVar(&c.root, "root", ".", "the project's directory")
 	flag.StringVar(&c.envoy, "envoy", "", "the Envoy binary")
@@ -71,13 +80,13 @@ func parse() (*config, error) {
 	if flag.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	return c, nil
+	return c, c.store.check()
 }
 
 // checkPorts reports every port that is taken, at once.
 func (c *config) checkPorts() error {
 	var taken []string
-	for _, p := range c.ports() {
+	for _, p := range append(c.own(), c.store.ports()...) {
 		if err := harness.CheckPort(p.number); err != nil {
 			taken = append(taken, fmt.Sprintf("%v\n    it is for %s; take another with %s=PORT or --%s PORT", err, p.use, p.env(), p.flag))
 		}
@@ -106,28 +115,39 @@ func run() error {
 	defer cancel()
 	ready, cancelReady := context.WithTimeout(ctx, time.Minute)
 	defer cancelReady()
-	lab, err := harness.Start(ready, harness.Options{
-		EnvoyBinary:   c.envoy,
-		EnvoyConfig:   filepath.Join(c.root, "envoy/envoy.yaml"),
-		ServiceBinary: c.service,
-		ServiceArgs:   []string{"--drain-delay", "0s"}, // Envoy stops first
-		Policies:      c.policies,
-		Dir:           dir,
-		Listen:        "0.0.0.0:" + strconv.Itoa(c.edge.number),
-		EnvoyAdmin:    c.envoyAdmin.addr(),
-		Upstream:      c.upstream.addr(),
-		Services:      []harness.ServiceAddress{{GRPC: c.grpc.addr(), Admin: c.admin.addr()}},
-		Denials:       os.Stdout,
-	})
+	lab, err := c.start(ready, dir)
+	defer c.store.stop()
+	if lab != nil {
+		defer lab.Stop()
+	}
 	if ctx.Err() != nil {
 		return nil // Ctrl-C while starting
 	}
 	if err != nil {
 		return err
 	}
-	defer lab.Stop()
 	fmt.Print(c.welcome())
 	return wait(ctx, lab)
+}
+
+// start starts everything.
+func (c *config) start(ctx context.Context, dir string) (*harness.Lab, error) {
+	if err := c.store.start(ctx, dir); err != nil {
+		return nil, err
+	}
+	return harness.Start(ctx, harness.Options{
+		EnvoyBinary:   c.envoy,
+		EnvoyConfig:   filepath.Join(c.root, "envoy/envoy.yaml"),
+		ServiceBinary: c.service,
+		ServiceArgs:   append(c.store.serviceArgs(), "--drain-delay", "0s"), // Envoy stops first
+		Policies:      c.policies,
+		Dir:           dir,
+		Listen:        "0.0.0.0:" + strconv.Itoa(c.edge.number),
+		EnvoyAdmin:    c.envoyAdmin.addr(),
+		Upstream:      c.upstream.addr(),
+		Services:      append([]harness.ServiceAddress{{GRPC: c.grpc.addr(), Admin: c.admin.addr()}}, c.store.services()...),
+		Denials:       os.Stdout,
+	})
 }
 
 // wait returns at Ctrl-C, or with an error when one of the processes ends by itself.
@@ -156,7 +176,7 @@ func (c *config) welcome() string {
 	return fmt.Sprintf(`
 Ready: Envoy on %[1]s, envoy-rls beside it. Policies: %[2]s (edit it: the next request sees the change).
 Status and metrics: http://%[3]s
-
+%[4]s
 An allowed call, with its limits:
   curl -i -H 'x-api-key: k1' %[1]s/
 A burst into 429:
@@ -165,5 +185,5 @@ The login limit:
   for i in $(seq 12); do curl -s -o /dev/null -w '%%{http_code} ' -H 'content-type: application/json' -d '{"username":"ann"}' %[1]s/auth/login; done
 
 Denials follow, one a line. Ctrl-C stops everything.
-`, edge, c.policies, c.admin.addr())
+`, edge, c.policies, c.admin.addr(), c.store.welcome())
 }
