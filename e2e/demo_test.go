@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/envoy-rls/envoy-rls/e2e/harness"
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
 
 // demo is a running `make run`, on ports of its own.
@@ -25,7 +26,7 @@ type demo struct {
 	lines *bufio.Scanner // what it prints
 }
 
-func startDemo(t *testing.T, service string) *demo {
+func startDemo(t *testing.T, service string, flags ...string) *demo {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "demo")
 	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/demo").CombinedOutput()
@@ -33,7 +34,9 @@ func startDemo(t *testing.T, service string) *demo {
 
 	d := &demo{}
 	args := []string{"--root", "..", "--envoy", binaries.envoy, "--service", service, "--policies", "../config/policies.yaml"}
-	for _, name := range []string{"--port", "--envoy-admin-port", "--grpc-port", "--admin-port", "--upstream-port"} {
+	for _, name := range []string{
+		"--port", "--envoy-admin-port", "--grpc-port", "--admin-port", "--upstream-port", "--second-grpc-port", "--second-admin-port",
+	} {
 		port, err := harness.FreePort()
 		require.NoError(t, err)
 		d.ports = append(d.ports, port)
@@ -42,7 +45,7 @@ func startDemo(t *testing.T, service string) *demo {
 	d.edge = "127.0.0.1:" + strconv.Itoa(d.ports[0])
 	printed, printer := io.Pipe()
 	d.lines = bufio.NewScanner(printed)
-	d.Process, err = harness.StartProcess("demo", exec.Command(program, args...), printer)
+	d.Process, err = harness.StartProcess("demo", exec.Command(program, append(args, flags...)...), printer)
 	require.NoError(t, err)
 	closed := make(chan struct{})
 	go func() {
@@ -104,6 +107,35 @@ func TestDemo(t *testing.T) {
 
 	require.NoError(t, d.Signal(os.Interrupt))
 	require.Contains(t, d.readUntil(t, ""), "stopping")
+	code, err := d.Wait(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, code, d.Obituary())
+	d.requireGone(t)
+}
+
+func TestDemoOnRedis(t *testing.T) {
+	if _, err := redistest.Find(); err != nil && os.Getenv(redistest.NeedEnv) == "" {
+		t.Skip(err)
+	}
+	d := startDemo(t, binaries.service, "--store", "redis")
+	welcome := d.readUntil(t, welcomeEnd)
+	_, nodes, found := strings.Cut(welcome, "(redis-cli -c -p PORT):")
+	require.True(t, found, welcome)
+	nodes, _, _ = strings.Cut(nodes, "\n")
+	for _, port := range strings.Fields(nodes) {
+		number, err := strconv.Atoi(port)
+		require.NoError(t, err)
+		d.ports = append(d.ports, number)
+	}
+	require.Len(t, d.ports, 7+8)
+
+	r := harness.Request{Method: "GET", Target: "/", Header: []string{"x-api-key: k1"}}
+	tally := harness.Crowd(t.Context(), d.edge, 10, 10, r)
+	require.GreaterOrEqual(t, tally.Status(200), 20, "%s", tally)
+	require.Less(t, tally.Status(200), 40, "two instances share one bucket: %s", tally)
+
+	require.NoError(t, d.Signal(os.Interrupt))
+	d.readUntil(t, "")
 	code, err := d.Wait(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, code, d.Obituary())

@@ -57,14 +57,21 @@ func (s *story) burst(ctx context.Context, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	client := harness.Client{Addr: s.lab.Options.Listen, From: from}
+	body := r.Body
+	return attempts(ctx, s.lab, from, n, func(i int) harness.Request {
+		r.Body = strings.ReplaceAll(body, "{n}", strconv.Itoa(i))
+		return r
+	})
+}
+
+// attempts sends n requests from one address, one after another, and returns the statuses in order: 20 x 200, 5 x 429.
+func attempts(ctx context.Context, lab *harness.Lab, from string, n int, request func(i int) harness.Request) (string, error) {
+	client := harness.Client{Addr: lab.Options.Listen, From: from}
 	defer client.Close()
 	var parts []string
 	last, count := 0, 0
-	body := r.Body
 	for i := range n {
-		r.Body = strings.ReplaceAll(body, "{n}", strconv.Itoa(i))
-		resp, err := client.Do(ctx, r)
+		resp, err := client.Do(ctx, request(i))
 		if err != nil {
 			return "", err
 		}
