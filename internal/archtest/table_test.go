@@ -28,6 +28,8 @@ var layers = map[string]int{
 	"internal/metrics": 4,
 	"internal/admin":   4,
 
+	"internal/redistest": 4,
+
 	"internal/app": 5,
 
 	"cmd/envoy-rls": 6,

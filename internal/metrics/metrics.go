@@ -23,6 +23,8 @@ type Options struct {
 	Version, Commit, GoVersion string
 	// Store, if set, gives the state of the store in process at each scrape.
 	Store func() Store
+	// Shared, if set, gives the state of a store that instances share at each scrape. Only then may its hooks be called.
+	Shared func() Shared
 	// ReloadFailing, if set, tells at each scrape whether the policy files say something that could not be loaded.
 	ReloadFailing func() bool
 }
@@ -40,6 +42,7 @@ type Store struct {
 type Metrics struct {
 	registry *prometheus.Registry
 	policies *policies
+	shared   shared
 
 	duration      prometheus.Histogram
 	allowed       prometheus.Counter
@@ -77,6 +80,9 @@ func New(o Options) *Metrics {
 	m.registry.MustRegister(buildInfo(o))
 	if o.Store != nil {
 		m.registry.MustRegister(newStoreCollector(o.Store))
+	}
+	if o.Shared != nil {
+		m.countShared(o.Shared)
 	}
 	if o.ReloadFailing != nil {
 		m.registry.MustRegister(failing(o.ReloadFailing))
