@@ -68,48 +68,50 @@ func (c *Cluster) each(f func(i int, node *Server) error) error {
 }
 
 func (c *Cluster) form(ctx context.Context) error {
-	primaries := c.o.primaries()
-	err := c.each(func(i int, node *Server) (err error) {
-		if err := node.start(ctx); err != nil {
+	for _, step := range []func(context.Context, int, *Server) error{c.begin, c.introduce, c.follow} {
+		if err := c.each(func(i int, node *Server) error { return step(ctx, i, node) }); err != nil {
 			return err
 		}
-		if node.ID, err = node.text(ctx, "CLUSTER", "MYID"); err != nil || i >= primaries {
-			return err
-		}
-		if _, err := node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
-			return err
-		}
-		_, err = node.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", i*slots/primaries, (i+1)*slots/primaries-1)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	// Every pair is introduced: that the nodes hear of each other by gossip takes seconds.
-	err = c.each(func(i int, node *Server) error {
-		for _, other := range c.Nodes[i+1:] {
-			if _, err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.Port, other.BusPort); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = c.each(func(i int, node *Server) error {
-		if i < primaries {
-			return nil
-		}
-		return poll(ctx, node.Addr()+" to become a replica", func() error {
-			_, err := node.Do(ctx, "CLUSTER", "REPLICATE", c.Nodes[i%primaries].ID)
-			return err // until it knows its primary
-		})
-	})
-	if err != nil {
-		return err
 	}
 	return c.WaitReady(ctx)
+}
+
+// begin starts a node and gives a primary its slots.
+func (c *Cluster) begin(ctx context.Context, i int, node *Server) (err error) {
+	if err := node.start(ctx); err != nil {
+		return err
+	}
+	primaries := c.o.primaries()
+	if node.ID, err = node.text(ctx, "CLUSTER", "MYID"); err != nil || i >= primaries {
+		return err
+	}
+	if _, err := node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
+		return err
+	}
+	_, err = node.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", i*slots/primaries, (i+1)*slots/primaries-1)
+	return err
+}
+
+// introduce makes a node known to all after it: that they hear of each other by gossip takes seconds.
+func (c *Cluster) introduce(ctx context.Context, i int, node *Server) error {
+	for _, other := range c.Nodes[i+1:] {
+		if _, err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.Port, other.BusPort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow makes a replica of every node that is to be one, as soon as it knows its primary.
+func (c *Cluster) follow(ctx context.Context, i int, node *Server) error {
+	primaries := c.o.primaries()
+	if i < primaries {
+		return nil
+	}
+	return poll(ctx, node.Addr()+" to become a replica", func() error {
+		_, err := node.Do(ctx, "CLUSTER", "REPLICATE", c.Nodes[i%primaries].ID)
+		return err
+	})
 }
 
 // URLs returns the URL of every node, primaries (as started) first.
