@@ -15,14 +15,27 @@
 --@locals
 local run  -- the stamp and number of run k of those in use
 local find -- the first run from low to high with a stamp above edge and a number of at least count after b; high is one
+local chunk, chunkKey, chunkFrom -- runs that were read lately, since whoever asks for one often asks for the next
 
 --@helpers
 run = run or function(k)
   local from = h + (g + k) * 14
   if from + 14 <= #state then return unpack('<I7I7', state, from + 1) end
-  return unpack('<I7I7', call('GETRANGE', key, from, from + 13))
+  if chunkKey ~= key or from < chunkFrom or from + 14 > chunkFrom + #chunk then
+    chunk, chunkKey, chunkFrom = call('GETRANGE', key, from, from + 55), key, from
+  end
+  return unpack('<I7I7', chunk, from - chunkFrom + 1)
 end
 find = find or function(low, high, edge, count)
+  local step = 1
+  while low + step < high do -- it is near low as a rule
+    local stamp, number = run(low + step - 1)
+    if stamp > edge and (number - b) % 4503599627370496 >= count then
+      high = low + step - 1
+    else
+      low, step = low + step, step * 2
+    end
+  end
   low = low - 1
   while high > low + 1 do
     local middle = floor((low + high) / 2)
@@ -33,7 +46,6 @@ find = find or function(low, high, edge, count)
 end
 
 --@read
---@use helpers
 state = call('GETRANGE', key, 0, 1023)
 local size, form, was, window = #state, nil, nil, pace
 a, b, c, d, e, f, g, h, now = 0, 0, 0, 0, 0, 0, 0, 37, time
@@ -62,9 +74,18 @@ else
     local edge = now - pace
     if f > 0 and e <= edge then
       a, b = f, d
-    elseif f > 0 and run(0) <= edge then
-      a = find(1, f - 1, edge, 0)
-      form, b = run(a - 1)
+    elseif h == 37 and f > 0 then
+      local stamp, number = unpack('<I7I7', state, 38)
+      while stamp <= edge do
+        a, b = a + 1, number
+        stamp, number = unpack('<I7I7', state, 38 + a * 14)
+      end
+    elseif h == 59 then
+      --@use helpers
+      if run(0) <= edge then
+        a = find(1, f - 1, edge, 0)
+        form, b = run(a - 1)
+      end
     end
     c = (d - b) % 4503599627370496
   end
@@ -123,7 +144,12 @@ if op <= 2 or op == 5 then
   elseif result == 1 then
     note = stamp
   elseif result == 2 and cost <= capacity then
-    note = run(find(a, f - 1, 0, c + cost - capacity))
+    local number
+    if h == 37 then note, number = unpack('<I7I7', state, 38 + a * 14) end
+    if h == 59 or number - b < c + cost - capacity then
+      --@use helpers
+      note = run(find(a, f - 1, 0, c + cost - capacity))
+    end
   end
   if stale and charged == 0 then
     -- A note of the clock, or what another algorithm left: nothing is forgotten.
@@ -135,6 +161,7 @@ elseif op == 6 then
   call('DEL', key)
   c, keep = 0, a
 elseif state then
+  --@use helpers
   tail = ''
   if op == 4 and c <= cost then
     c, d, keep = 0, b, a
@@ -165,7 +192,16 @@ elseif state then
   end
 end
 local oldest = -1
-if keep > first then oldest = run(first) elseif tail and tail ~= '' then oldest = unpack('<I7', tail) end
+if keep > first then
+  if h == 37 then
+    oldest = unpack('<I7', state, 38 + first * 14)
+  else
+    --@use helpers
+    oldest = run(first)
+  end
+elseif tail and tail ~= '' then
+  oldest = unpack('<I7', tail)
+end
 local runs = keep - a
 if tail then runs = runs + #tail / 14 end
 local ahead, life = now - time, 0

@@ -90,7 +90,7 @@ func (w *walk) bucket(k int) ratelimit.Bucket {
 	b := take(fmt.Sprint("p", k), l)
 	switch {
 	case w.logs && w.IntN(200) > 0:
-		b.Cost = 1 + w.Uint64N(2)
+		b.Cost = min(1+w.Uint64N(2), uint64(l.Capacity))
 	case w.IntN(5) == 0:
 		b.Cost = 1 + w.Uint64N(uint64(l.Capacity))
 	default:
@@ -120,7 +120,7 @@ func (w *walk) bucket(k int) ratelimit.Bucket {
 func (w *walk) remember(buckets []ratelimit.Bucket, results []ratelimit.Result) {
 	for i, b := range buckets {
 		w.wait = results[i].Wait.Microseconds()
-		if !w.logs && w.wait == 0 {
+		if w.wait == 0 {
 			w.wait = results[i].Reset.Microseconds()
 		}
 		if b.Op == ratelimit.Take && w.model[b.Key.String()].wrote && results[i].Outcome == ratelimit.Admitted && w.IntN(3) == 0 {
