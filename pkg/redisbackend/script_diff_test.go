@@ -223,7 +223,7 @@ func (m *modelBucket) compareState(state string) error {
 		}
 		return nil
 	}
-	clock, level, ok := m.log.Clock, 0.0, true
+	clock, level, ok := m.log.Clock, 0.0, false
 	var got algorithm.Clock
 	if m.isLog() {
 		ok = len(state) >= 37 && (state[0] == 'l' || state[0] == 'L')

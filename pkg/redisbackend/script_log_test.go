@@ -116,3 +116,25 @@ func TestALogTooLargeToBeExact(t *testing.T) {
 	u.Op, u.At = ratelimit.Undo, r.At
 	require.Equal(t, float64(limit), s.one(u).Remaining)
 }
+
+func TestTwoInstancesOneStillOnTheOldAlgorithm(t *testing.T) {
+	for name, other := range map[string]float64{"equal limits": 100, "a smaller one": 7, "a larger one": 1000} {
+		t.Run(name, func(t *testing.T) {
+			s := newTimed(t)
+			tokens, log := take("a", tokenBucket(100, 60)), take("a", slidingLog(other, hour))
+			admitted := 0
+			for i := range 10_000 {
+				s.now += 1000
+				b := tokens
+				if i%2 == 0 {
+					b = log
+				}
+				if s.one(b).Outcome == ratelimit.Admitted {
+					admitted++
+				}
+			}
+			require.LessOrEqual(t, admitted, 100+int(other)+10)
+			require.Positive(t, admitted)
+		})
+	}
+}

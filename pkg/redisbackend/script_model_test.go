@@ -78,11 +78,11 @@ func (m *modelBucket) under(l algorithm.Limits, time int64) modelBucket {
 	return s
 }
 
-func (s *modelBucket) fits(b *ratelimit.Bucket, time int64) bool {
+func (m *modelBucket) fits(b *ratelimit.Bucket, time int64) bool {
 	if b.Limits.Kind == algorithm.SlidingLog {
-		return s.log.Remaining(b.Limits, time) >= b.Cost
+		return m.log.Remaining(b.Limits, time) >= b.Cost
 	}
-	return s.tokens.Remaining(b.Limits, time) >= float64(b.Cost)
+	return m.tokens.Remaining(b.Limits, time) >= float64(b.Cost)
 }
 
 // step makes m of s, which it was found to be, and tells.
@@ -110,42 +110,42 @@ func (m *modelBucket) step(s modelBucket, b *ratelimit.Bucket, denied bool, time
 	return r
 }
 
-func (s *modelBucket) stepTokens(b *ratelimit.Bucket, denied, existed bool, time int64, r *ratelimit.Result) {
+func (m *modelBucket) stepTokens(b *ratelimit.Bucket, denied, existed bool, time int64, r *ratelimit.Result) {
 	l := b.Limits
-	have := s.tokens.Remaining(l, time)
-	r.At = s.tokens.Now(time)
-	before := s.tokens
+	have := m.tokens.Remaining(l, time)
+	r.At = m.tokens.Now(time)
+	before := m.tokens
 	switch b.Op {
 	case ratelimit.Take, ratelimit.Peek:
 		r.Before, r.Remaining = have, have
 		switch {
-		case !s.fits(b, time):
-			r.Outcome, r.Wait = ratelimit.Denied, duration(s.tokens.Wait(l, b.Cost, time))
-			s.tokens.Clock = s.tokens.Seen(time)
+		case !m.fits(b, time):
+			r.Outcome, r.Wait = ratelimit.Denied, duration(m.tokens.Wait(l, b.Cost, time))
+			m.tokens.Clock = m.tokens.Seen(time)
 		case denied || b.Op == ratelimit.Peek:
-			s.tokens.Clock = s.tokens.Seen(time)
+			m.tokens.Clock = m.tokens.Seen(time)
 		default:
-			s.tokens, _ = s.tokens.Take(l, b.Cost, time)
-			r.Remaining, s.wrote = s.tokens.Level, true
+			m.tokens, _ = m.tokens.Take(l, b.Cost, time)
+			r.Remaining, m.wrote = m.tokens.Level, true
 		}
 	case ratelimit.Force:
-		s.tokens, r.Uncharged = s.tokens.Force(l, b.Cost, b.Overdraft, time)
-		r.Remaining = s.tokens.Remaining(l, time)
-		s.wrote = s.wrote || r.Uncharged < b.Cost
+		m.tokens, r.Uncharged = m.tokens.Force(l, b.Cost, b.Overdraft, time)
+		r.Remaining = m.tokens.Remaining(l, time)
+		m.wrote = m.wrote || r.Uncharged < b.Cost
 	case ratelimit.Undo:
-		s.tokens = s.tokens.Undo(l, b.Cost, b.Before, b.At, time)
-		r.Remaining, s.wrote = s.tokens.Level, existed
+		m.tokens = m.tokens.Undo(l, b.Cost, b.Before, b.At, time)
+		r.Remaining, m.wrote = m.tokens.Level, existed
 	case ratelimit.Refund:
-		s.tokens = s.tokens.Refund(l, b.Cost, time)
-		r.Remaining, s.wrote = s.tokens.Level, existed
+		m.tokens = m.tokens.Refund(l, b.Cost, time)
+		r.Remaining, m.wrote = m.tokens.Level, existed
 	default:
 		r.Remaining = l.Capacity
 	}
-	s.wrote = s.wrote || existed && s.tokens != before
+	m.wrote = m.wrote || existed && m.tokens != before
 }
 
-func (s *modelBucket) stepLog(b *ratelimit.Bucket, denied, existed bool, time int64, r *ratelimit.Result) {
-	l, g := b.Limits, &s.log
+func (m *modelBucket) stepLog(b *ratelimit.Bucket, denied, existed bool, time int64, r *ratelimit.Result) {
+	l, g := b.Limits, &m.log
 	if g.Room() == 0 {
 		g.Grow(make([]algorithm.Run, 1))
 	}
@@ -154,49 +154,49 @@ func (s *modelBucket) stepLog(b *ratelimit.Bucket, denied, existed bool, time in
 	switch b.Op {
 	case ratelimit.Take, ratelimit.Peek:
 		switch {
-		case !s.fits(b, time):
+		case !m.fits(b, time):
 			r.Outcome, r.Wait = ratelimit.Denied, duration(g.Wait(l, b.Cost, time))
 			g.Clock = g.Seen(time)
 		case denied || b.Op == ratelimit.Peek:
 			g.Clock = g.Seen(time)
 		default:
-			s.wrote = g.Take(l, b.Cost, time)
+			m.wrote = g.Take(l, b.Cost, time)
 		}
 	case ratelimit.Force:
 		r.Uncharged = g.Force(l, b.Cost, time)
-		s.wrote = s.wrote || r.Uncharged < b.Cost
+		m.wrote = m.wrote || r.Uncharged < b.Cost
 		g.Clock = g.Seen(time)
 	case ratelimit.Undo:
 		g.Undo(l, b.Cost, b.At, time)
-		s.wrote = existed
+		m.wrote = existed
 	case ratelimit.Refund:
 		g.Refund(l, b.Cost, time)
-		s.wrote = existed
+		m.wrote = existed
 	default:
 		*g = algorithm.NewLog(nil)
 	}
 	r.Remaining, r.Reset = float64(g.Remaining(l, time)), duration(g.Reset(l, time))
-	s.wrote = s.wrote || existed && g.Clock != clock
+	m.wrote = m.wrote || existed && g.Clock != clock
 }
 
 // mostLife is what a bucket that takes for ever to fill is told to live, in ms.
 const mostLife = 1e14
 
 // need is how long the key has to live, in ms.
-func (s *modelBucket) need(l algorithm.Limits, time int64) float64 {
+func (m *modelBucket) need(l algorithm.Limits, time int64) float64 {
 	if l.Kind == algorithm.SlidingLog {
-		now := s.log.Now(time)
+		now := m.log.Now(time)
 		rest := int64(0) // until the newest entry leaves: a take of all waits for it
-		if s.log.Count(l, time) > 0 {
+		if m.log.Count(l, time) > 0 {
 			full := l
-			full.Capacity = float64(s.log.Count(l, time))
-			rest = s.log.Wait(full, uint64(full.Capacity), time)
+			full.Capacity = float64(m.log.Count(l, time))
+			rest = m.log.Wait(full, uint64(full.Capacity), time)
 		}
 		return math.Ceil(float64(rest+now-time) / 1000)
 	}
-	rest := s.tokens.FullIn(l, time)
+	rest := m.tokens.FullIn(l, time)
 	if rest > 1e17 {
 		return mostLife
 	}
-	return math.Ceil(float64(rest+s.tokens.Now(time)-time) / 1000)
+	return math.Ceil(float64(rest+m.tokens.Now(time)-time) / 1000)
 }
