@@ -3,6 +3,7 @@ package redisbackend
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,6 +33,11 @@ type worker struct {
 func (w *worker) run(ctx context.Context) {
 	defer func() { _ = w.conn.Close() }() // there is nobody to tell
 	for {
+		for !w.up && w.node.up.Load() > 0 && !w.connect() {
+			if !w.pause(ctx) {
+				return
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -42,6 +48,17 @@ func (w *worker) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// connect gets a connection before there is a call to send. A worker without one does so while another one has: that one can send
+// the calls meanwhile.
+func (w *worker) connect() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), w.node.client.options.ConnectionTimeout)
+	defer cancel()
+	err := w.conn.Ping(ctx).Err()
+	var reply redis.Error
+	w.connected(err == nil || errors.As(err, &reply))
+	return w.up
 }
 
 // gather claims the call and those that wait behind it. Calls whose callers have left are dropped here.
@@ -149,10 +166,14 @@ func (w *worker) outcome(c *call, batchErr, scriptErr error) error {
 
 // connected keeps count of failures to connect.
 func (w *worker) connected(ok bool) {
-	if ok != w.up {
-		w.up = ok
-		w.node.up.Add(map[bool]int32{true: 1, false: -1}[ok])
+	switch {
+	case ok && !w.up:
+		w.node.up.Add(1)
+		w.inspect()
+	case !ok && w.up:
+		w.node.up.Add(-1)
 	}
+	w.up = ok
 	if ok {
 		w.fails = 0
 		return
@@ -162,6 +183,24 @@ func (w *worker) connected(ok bool) {
 		_ = w.conn.Close() // it has no connection
 		w.conn = w.open()
 		w.pipe = w.conn.Pipeline()
+	}
+}
+
+// inspect tells how the node makes room when its memory is full. A node that keeps that to itself is not asked again.
+func (w *worker) inspect() {
+	tell := w.node.client.options.OnMaxMemoryPolicy
+	if tell == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.node.client.options.ConnectionTimeout)
+	defer cancel()
+	info, err := w.conn.Info(ctx, "memory").Result()
+	if err != nil {
+		return
+	}
+	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
+	if policy, _, ok := strings.Cut(rest, "\r\n"); ok {
+		tell(w.node.address, policy)
 	}
 }
 

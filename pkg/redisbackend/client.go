@@ -206,7 +206,7 @@ func (c *client) route(ctx context.Context, tag []byte) (*node, error) {
 	r := c.routes.Load()
 	switch {
 	case r == nil:
-		return nil, &Error{Reason: ReasonNoNode}
+		return nil, c.unknown()
 	case r.single != nil:
 		return r.single, nil
 	}
@@ -215,6 +215,16 @@ func (c *client) route(ctx context.Context, tag []byte) (*node, error) {
 		return nil, &Error{Reason: ReasonNoNode, err: err}
 	}
 	return c.nodeAt(address, nil)
+}
+
+// unknown says why it is not known where buckets are.
+func (c *client) unknown() *Error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.closed {
+		return errNotStarted
+	}
+	return &Error{Reason: ReasonNoNode}
 }
 
 // slotted reports whether buckets of different slots may be on different nodes.

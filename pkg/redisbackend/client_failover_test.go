@@ -12,6 +12,7 @@ import (
 )
 
 func TestFieldClusterFailover(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{Primaries: 3})
 	reloads := make(chan redisbackend.Reason, 1000)
 	s := open(t, redisbackend.Options{URLs: cluster.URLs(), OnReload: func(r redisbackend.Reason) {
@@ -40,6 +41,7 @@ func TestFieldClusterFailover(t *testing.T) {
 }
 
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	watch := redistest.StartSentinel(t, redistest.Options{})
 	var urls []string
 	for _, address := range watch.SentinelAddrs() {

@@ -59,6 +59,9 @@ type Options struct {
 	OnFailure func(*Failure)
 	// OnUndo, if set, is told which takes are about to be given back, since a bucket in another slot denied. Nothing of it may be kept.
 	OnUndo func([]ratelimit.Bucket)
+	// OnMaxMemoryPolicy, if set, is told a node's maxmemory-policy after connecting to it, if the node tells: any but noeviction may
+	// forget buckets. It is called by one of the node's workers, which waits for it.
+	OnMaxMemoryPolicy func(node, policy string)
 	// OnReload, if set, is told when the cluster's slots are asked for anew because of what a node said or failed to say.
 	OnReload func(Reason)
 }
