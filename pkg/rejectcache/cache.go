@@ -132,28 +132,27 @@ func withhold(buckets []ratelimit.Bucket, results []ratelimit.Result, first int)
 	}
 }
 
-// learn takes in what the store said to a call that was sent at sent.
+// learn takes in what the store said to a call that was sent at sent. A bucket that was known and has not denied may have been
+// charged: what others would be promised is not true any more.
 func (c *Cache) learn(buckets []ratelimit.Bucket, results []ratelimit.Result, sent int64, v verdict) {
 	var received int64
 	for i := range buckets {
 		b, r := &buckets[i], &results[i]
-		if !b.Op.Deniable() {
-			c.Forget(b.Key, 0) // given back, or charged: what was promised is not true any more
-			continue
-		}
-		if b.Shadow || r.Outcome != ratelimit.Denied && v != deniable {
-			continue
-		}
-		if received == 0 {
-			received = c.now()
-		}
-		id := c.identify(b.Key.Bytes())
-		if r.Outcome != ratelimit.Denied {
-			c.setOf(id).drop(id) // there was room again when the call arrived
-			continue
-		}
-		if e, ok := denial(id, b, r, sent, received); ok {
-			c.setOf(id).learn(e, b, c.maxAge)
+		switch {
+		case !b.Op.Deniable():
+			c.Forget(b.Key, 0)
+		case b.Shadow:
+		case r.Outcome == ratelimit.Denied:
+			if received == 0 {
+				received = c.now()
+			}
+			id := c.identify(b.Key.Bytes())
+			if e, ok := denial(id, b, r, sent, received); ok {
+				c.setOf(id).learn(e, b, c.maxAge)
+			}
+		case v == known:
+			id := c.identify(b.Key.Bytes())
+			c.setOf(id).drop(id)
 		}
 	}
 }

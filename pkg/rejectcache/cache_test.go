@@ -20,90 +20,6 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/storetest"
 )
 
-// counted is a store that counts the calls and their buckets, and says what it is told to.
-type counted struct {
-	ratelimit.Store
-	calls int
-	asked []ratelimit.Op
-	// answer, if set, changes the results.
-	answer func([]ratelimit.Result)
-	// delay is how long a call is on its way, and the answer on its way back.
-	there, back time.Duration
-}
-
-func (s *counted) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
-	s.calls++
-	for _, b := range buckets {
-		s.asked = append(s.asked, b.Op)
-	}
-	time.Sleep(s.there)
-	results = s.Store.Acquire(ctx, buckets, results)
-	if s.answer != nil {
-		s.answer(results)
-	}
-	time.Sleep(s.back)
-	return results
-}
-
-// fixture is a cache in front of a store of its own.
-type fixture struct {
-	testing.TB
-	store *counted
-	cache *rejectcache.Cache
-}
-
-func newFixture(t testing.TB, o rejectcache.Options) *fixture {
-	s := &counted{Store: memorybackend.New(memorybackend.Options{MaxBuckets: 1000})}
-	o.Store = s
-	return &fixture{TB: t, store: s, cache: rejectcache.New(o)}
-}
-
-func take(name string, l algorithm.Limits) ratelimit.Bucket { return with(name, l, ratelimit.Take, 1) }
-
-func with(name string, l algorithm.Limits, op ratelimit.Op, cost uint64) ratelimit.Bucket {
-	return ratelimit.Bucket{Key: policy.NewKey(policy.Part{}, name), Limits: l, Op: op, Cost: cost}
-}
-
-func (f *fixture) one(b ratelimit.Bucket) ratelimit.Result {
-	f.Helper()
-	results := f.cache.Acquire(context.Background(), []ratelimit.Bucket{b}, nil)
-	require.Len(f, results, 1)
-	return results[0]
-}
-
-// drain takes all that there is, with one denial of the store's as the last answer.
-func (f *fixture) drain(b ratelimit.Bucket) {
-	f.Helper()
-	for f.one(b).Outcome == ratelimit.Admitted {
-	}
-}
-
-// expect says who answers b, and how.
-func (f *fixture) expect(b ratelimit.Bucket, s ratelimit.Source, o ratelimit.Outcome) ratelimit.Result {
-	f.Helper()
-	r := f.one(b)
-	require.Equal(f, s.String(), r.Source.String())
-	require.Equal(f, o, r.Outcome)
-	return r
-}
-
-var (
-	tokens = storetest.TB(3, 60)             // a token a second
-	slow   = storetest.TB(3, 1./60)          // a token an hour
-	log    = storetest.SL(3, 10*time.Second) // full again after 10 s
-	both   = []algorithm.Limits{slow, log}   // that deny for longer than the cache remembers
-	forms  = []string{"token bucket", "log"} // their names
-)
-
-// bubble runs a test for each of both with a clock of its own.
-func bubble(t *testing.T, run func(f *fixture, b ratelimit.Bucket)) {
-	for i, l := range both {
-		t.Run(forms[i], func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { run(newFixture(t, rejectcache.Options{}), take("a", l)) })
-		})
-	}
-}
-
 func TestDeniesWithoutAskingForASecond(t *testing.T) {
 	bubble(t, func(f *fixture, b ratelimit.Bucket) {
 		f.drain(b)
@@ -215,6 +131,58 @@ func TestAnswersOvertakenByARefundAreNotLearnt(t *testing.T) {
 		f.one(refund)
 		require.Equal(f, ratelimit.Denied, (<-slower).Outcome)
 		f.expect(b, ratelimit.FromStore, ratelimit.Admitted)
+	})
+}
+
+// TestLaterAnswersWin: an answer that arrives late doesn't replace that of a call that was sent after it.
+func TestLaterAnswersWin(t *testing.T) {
+	bubble(t, func(f *fixture, b ratelimit.Bucket) {
+		f.one(with("a", b.Limits, ratelimit.Force, 3))
+		time.Sleep(time.Microsecond)
+		slower := make(chan ratelimit.Result)
+		f.store.back = 500 * time.Millisecond
+		go func() { slower <- f.one(b) }()
+		synctest.Wait()
+		time.Sleep(300 * time.Millisecond)
+		f.store.back = 0
+		f.expect(b, ratelimit.FromStore, ratelimit.Denied)
+		<-slower
+		time.Sleep(700 * time.Millisecond)
+		f.expect(b, ratelimit.FromCache, ratelimit.Denied) // 1200 ms after the first was sent, 900 after the second
+	})
+}
+
+// TestRoomOnArrival: a call that would have been denied when it was sent, and is admitted, changes what others have to wait for.
+func TestRoomOnArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, rejectcache.Options{})
+		l := storetest.SL(2, 100*time.Millisecond)
+		f.expect(with("a", l, ratelimit.Take, 2), ratelimit.FromStore, ratelimit.Admitted)
+		f.expect(with("a", l, ratelimit.Take, 1), ratelimit.FromStore, ratelimit.Denied)
+		time.Sleep(90 * time.Millisecond)
+		f.store.there = 10 * time.Millisecond
+		go func() { f.expect(with("a", l, ratelimit.Take, 2), ratelimit.FromStore, ratelimit.Admitted) }()
+		synctest.Wait()
+		time.Sleep(9 * time.Millisecond)
+		require.Equal(t, time.Millisecond, f.expect(with("a", l, ratelimit.Take, 1), ratelimit.FromCache, ratelimit.Denied).Wait)
+		f.store.there = 0
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 100*time.Millisecond, f.expect(with("a", l, ratelimit.Take, 1), ratelimit.FromStore, ratelimit.Denied).Wait)
+	})
+}
+
+// TestWhatReachesTheStoreBesideADenialIsForgotten: a refund in a call that the cache denies.
+func TestWhatReachesTheStoreBesideADenialIsForgotten(t *testing.T) {
+	bubble(t, func(f *fixture, b ratelimit.Bucket) {
+		other := take("other", b.Limits)
+		f.drain(b)
+		f.drain(other)
+		refund := other
+		refund.Op = ratelimit.Refund
+		results := f.cache.Acquire(context.Background(), []ratelimit.Bucket{b, refund}, nil)
+		require.Equal(f, ratelimit.FromCache, results[0].Source)
+		f.expect(other, ratelimit.FromStore, ratelimit.Admitted)
 	})
 }
 

@@ -37,7 +37,7 @@ func (e *entry) same(id identity, b *ratelimit.Bucket) bool {
 func (e *entry) denies(b *ratelimit.Bucket, now int64) bool {
 	passed := now - e.sent + int64(slack)
 	if b.Limits.Kind != algorithm.TokenBucket {
-		return b.Cost >= e.cost && passed < e.wait
+		return passed < e.wait
 	}
 	need := float64(b.Cost)
 	rounding := 1e-15 * (need + math.Abs(e.remaining)) // the store's sums are others, and so is how they round

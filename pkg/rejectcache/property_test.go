@@ -34,7 +34,7 @@ type walk struct {
 }
 
 func newWalk(t *testing.T, rt *rapid.T) *walk {
-	w := &walk{T: rt, f: newFixture(t, rejectcache.Options{Entries: 16})}
+	w := &walk{T: rt, f: newFixture(t, rejectcache.Options{Entries: 16}, time.Duration(rapid.IntRange(0, 999).Draw(rt, "phase")))}
 	for i := range rapid.IntRange(1, 4).Draw(rt, "buckets") {
 		w.buckets = append(w.buckets, with(fmt.Sprint(i), w.limits(), ratelimit.Take, 1))
 	}

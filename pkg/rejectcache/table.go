@@ -26,34 +26,26 @@ type verdict uint8
 
 const (
 	unknown verdict = iota
-	// deniable: it is known to deny, and so to stay as it is, if it is asked at once. For how long it denies is not known.
-	deniable
+	known           // something is, but not that the bucket denies
 	denied
 )
 
-// find denies b if an entry says so. If none does, b is about to be asked for, and what it may take makes what is known of its
-// bucket, and so what others would be promised, untrue: it goes. So does what is known under other limits, of another policy set.
+// find denies b if an entry says so.
 func (s *set) find(id identity, b *ratelimit.Bucket, now, maxAge int64, r *ratelimit.Result) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stale, v := false, unknown
+	v := unknown
 	for i := range s.entries {
 		e := &s.entries[i]
-		switch {
-		case e.id != id || e.limits.Kind == 0:
+		if e.id != id || e.limits.Kind == 0 {
 			continue
-		case e.limits != b.Limits || now-e.sent >= maxAge || !e.denies(b, now):
-			stale = true
-		case e.same(id, b):
+		}
+		v = known
+		if e.same(id, b) && e.limits == b.Limits && now-e.sent < maxAge && e.denies(b, now) {
 			e.describe(b, now, r)
 			s.denials++
 			return denied
-		default: // a log denies a lower cost
-			v = deniable
 		}
-	}
-	if stale && v == unknown {
-		s.dropLocked(id)
 	}
 	return v
 }
