@@ -1,13 +1,12 @@
 package algorithm
 
-import _ "embed" // for the scripts
-
-var (
-	//go:embed tokenbucket.lua
-	tokenBucketScript string
-	//go:embed slidinglog.lua
-	slidingLogScript string
+import (
+	"embed"
+	"strings"
 )
+
+//go:embed *.lua
+var scripts embed.FS
 
 // Kinds lists the algorithms in the order of their rows.
 func Kinds() []Kind {
@@ -18,13 +17,13 @@ func Kinds() []Kind {
 	return kinds
 }
 
-// Script is the algorithm in Lua, for a store that decides inside of Redis: sections that begin with a line --@NAME. What each
-// must do is said where they are put together, in pkg/redisbackend.
+// Script is the algorithm in Lua, for a store that decides inside of Redis: the file of its name without the hyphen, which has
+// sections that begin with a line --@NAME. What each must do is said where they are put together, in pkg/redisbackend. Empty for a
+// kind that is none.
 func (k Kind) Script() string {
-	for _, r := range table {
-		if r.kind == k {
-			return r.script
-		}
+	source, err := scripts.ReadFile(strings.ReplaceAll(k.String(), "-", "") + ".lua")
+	if err != nil {
+		return "" // a test insists on a file for each row
 	}
-	return ""
+	return string(source)
 }

@@ -2,15 +2,14 @@ package algorithm
 
 // row is what the rest of the program needs to know about an algorithm. A new algorithm is two files and a row here.
 type row struct {
-	kind   Kind
-	name   string // as written in a policy file
-	script string // the same in Lua
+	kind Kind
+	name string // as written in a policy file; without the hyphen, the name of its files
 }
 
 // table has the algorithms in the order in which they are offered to people.
 var table = [...]row{
-	{kind: TokenBucket, name: "token-bucket", script: tokenBucketScript},
-	{kind: SlidingLog, name: "sliding-log", script: slidingLogScript},
+	{kind: TokenBucket, name: "token-bucket"},
+	{kind: SlidingLog, name: "sliding-log"},
 }
 
 // ByName finds the algorithm that a policy file calls name.

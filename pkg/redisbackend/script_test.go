@@ -145,6 +145,30 @@ func TestLargestNumbers(t *testing.T) {
 	}
 }
 
+func TestWithoutMemoryNothingIsWritten(t *testing.T) {
+	ctx := context.Background()
+	_, c := scriptServer(t)
+	here, log := take("here", tokenBucket(10, 1)), take("log", slidingLog(2, hour))
+	acquired(t, c, here, with(log, ratelimit.Take, 2))
+	was := []string{c.Get(ctx, here.Key.String()).Val(), c.Get(ctx, log.Key.String()).Val()}
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	_, err := acquire(c, here, take("new", tokenBucket(10, 1)))
+	require.ErrorContains(t, err, "OOM")
+	require.Equal(t, ratelimit.Denied, acquired(t, c, log, here)[0].Outcome, "a denial needs none")
+	require.Equal(t, was, []string{c.Get(ctx, here.Key.String()).Val(), c.Get(ctx, log.Key.String()).Val()})
+	require.Equal(t, int64(2), c.DBSize(ctx).Val())
+}
+
+func TestABucketThatNeverRefillsHasATTL(t *testing.T) {
+	_, c := scriptServer(t)
+	b := take("a", tokenBucket(1, 0))
+	require.Equal(t, ratelimit.Admitted, acquired(t, c, b)[0].Outcome)
+	require.Equal(t, ratelimit.Denied, acquired(t, c, b)[0].Outcome)
+	left, err := c.Do(context.Background(), "PTTL", b.Key.String()).Int64()
+	require.NoError(t, err)
+	require.InDelta(t, mostLife, left, 1e5)
+}
+
 func TestReplyThatIsNone(t *testing.T) {
 	buckets := []ratelimit.Bucket{take("a", tokenBucket(1, 1)), take("b", slidingLog(1, second))}
 	sound := "\x01" + strings.Repeat("\x00", 24) + "\x02" + strings.Repeat("\x00", 32)
