@@ -79,7 +79,10 @@ func TestUsage(t *testing.T) {
 		{"no name", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "=x"}, "--attr =x: must be NAME=VALUE"},
 		{"not a number", []string{"serve", "--max-buckets", "many"}, `"many" for "--max-buckets"`},
 		{"too few buckets", []string{"serve", "--max-buckets", "3"}, "max-buckets: 3 is less than 16"},
-		{"unknown store", []string{"serve", "--store", "disk"}, "is none of memory"},
+		{"unknown store", []string{"serve", "--store", "disk"}, "is none of memory, redis"},
+		{"redis flags for memory", []string{"serve", "--redis-url", "redis://:secret@localhost"}, "the store is memory; want store redis"},
+		{"redis without a URL", []string{"serve", "--store", "redis"}, "redis: no URL"},
+		{"unknown redis mode", []string{"serve", "--store", "redis", "--redis-mode", "ring"}, "is none of auto, standalone, sentinel, cluster"},
 		{"unknown level", []string{"serve", "--log-level", "loud"}, "is none of debug, info, warn, error"},
 		{"negative delay", []string{"serve", "--drain-delay", "-1s"}, "drain-delay: -1s is negative"},
 	}
@@ -88,6 +91,7 @@ func TestUsage(t *testing.T) {
 			got := envoyRLS("", tt.args...)
 			require.Equal(t, exitUsage, got.code, got)
 			require.Contains(t, got.errout, tt.want)
+			require.NotContains(t, got.errout, "secret")
 			require.NotContains(t, got.errout, "Usage:", "the help of a command is for those who ask for it")
 			require.Empty(t, got.out)
 		})
@@ -115,10 +119,13 @@ func TestEnvironment(t *testing.T) {
 
 // TestEveryFlagOfServeHasAVariable would fail for a flag that fromEnv doesn't know.
 func TestEveryFlagOfServeHasAVariable(t *testing.T) {
-	values := map[string]string{"store": "memory", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error"}
+	values := map[string]string{
+		"store": "redis", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error",
+		"redis-url": "redis://a redis://b", "redis-mode": "cluster", "redis-pool-size": "7", "store-timeout": "9ms",
+	}
 	cmd := newServe()
 	flags := regexp.MustCompile(`(?m)^ +--([a-z-]+)`).FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1)
-	require.Len(t, flags, 9)
+	require.Len(t, flags, 17)
 	for _, flag := range flags {
 		name := flag[1]
 		if values[name] == "" {
@@ -127,6 +134,7 @@ func TestEveryFlagOfServeHasAVariable(t *testing.T) {
 		t.Setenv(envName(name), values[name])
 	}
 	require.NoError(t, cmd.PreRunE(cmd, nil))
+	values["redis-url"] = "2 given" // not shown: there may be passwords in them
 	for name, want := range values {
 		require.Equal(t, want, cmd.Flags().Lookup(name).Value.String(), name)
 	}

@@ -19,7 +19,8 @@ func newServe() *cobra.Command {
 	var opts app.Options
 	format := choice{[]string{"text", "json"}, "text"}
 	level := choice{[]string{"debug", "info", "warn", "error"}, "info"}
-	store := choice{[]string{"memory"}, "memory"}
+	store := choice{[]string{"memory", "redis"}, "memory"}
+	mode := choice{[]string{"auto", "standalone", "sentinel", "cluster"}, ""}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Answer Envoy's rate limit calls",
@@ -33,10 +34,11 @@ way. A second one cuts them off. SIGHUP reads the policies again.`,
 		Example: `  envoy-rls serve --policies config/policies.yaml
   envoy-rls serve --policies /etc/envoy-rls --log-format json
   ENVOY_RLS_GRPC_ADDR=127.0.0.1:8081 envoy-rls serve`,
-		Args:    cobra.NoArgs,
-		PreRunE: fromEnv("policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "drain-delay", "log-format", "log-level"),
+		Args: cobra.NoArgs,
+		PreRunE: fromEnv("policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
+			"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "drain-delay", "log-format", "log-level"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.Store = store.value
+			opts.Store, opts.Redis.Mode = store.value, mode.value
 			opts.Version, opts.Commit = build()
 			opts.Log = newLog(cmd.ErrOrStderr(), format.value, level.value)
 			return serve(cmd, opts)
@@ -50,10 +52,11 @@ way. A second one cuts them off. SIGHUP reads the policies again.`,
 	flags.StringVar(&opts.DebugAddr, "debug-addr", "127.0.0.1:6060", "profiles (pprof); empty for none")
 	flags.Var(&store, "store", "where buckets live")
 	flags.IntVar(&opts.MaxBuckets, "max-buckets", 4_000_000, "how many buckets the memory store keeps")
+	redisFlags(cmd, &opts, &mode)
 	flags.DurationVar(&opts.DrainDelay, "drain-delay", 2*time.Second, "how long to go on answering once told to stop")
 	flags.Var(&format, "log-format", "form of the log lines")
 	flags.Var(&level, "log-level", "least level to log; debug has a line for each denial")
-	for name, words := range map[string][]string{"store": store.words, "log-format": format.words, "log-level": level.words} {
+	for name, words := range map[string][]string{"store": store.words, "redis-mode": mode.words, "log-format": format.words, "log-level": level.words} {
 		complete(cmd, name, words)
 	}
 	return cmd

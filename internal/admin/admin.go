@@ -52,13 +52,26 @@ type PolicyStatus struct {
 	FailedAt *time.Time `json:"failedAt,omitempty"`
 }
 
-// StoreStatus tells of the store.
+// StoreStatus tells of the store: the part of the one that there is.
 type StoreStatus struct {
-	Kind           string  `json:"kind"`
+	Kind string `json:"kind"` // memory or redis
+	*MemoryStatus
+	Redis *RedisStatus `json:"redis,omitempty"`
+}
+
+// MemoryStatus tells of the store in memory.
+type MemoryStatus struct {
 	Buckets        int     `json:"buckets"`
 	MaxBuckets     int     `json:"maxBuckets,omitempty"`
 	EvictedBuckets uint64  `json:"evictedBuckets"`
 	EvictedTokens  float64 `json:"evictedTokens"`
+}
+
+// RedisStatus tells of the store on Redis.
+type RedisStatus struct {
+	Nodes []string `json:"nodes"` // addresses of those that calls have gone to lately
+	// MayEvict is whether a node may forget buckets when its memory runs short; left out while that is unknown.
+	MayEvict *bool `json:"mayEvict,omitempty"`
 }
 
 // Handler serves /healthz, /readyz, /metrics and /api/v1.

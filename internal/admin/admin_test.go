@@ -108,11 +108,16 @@ func TestStatus(t *testing.T) {
 	p := pages{status: admin.Status{
 		Version: "v1", GoVersion: "go1", Ready: true,
 		Policies: admin.PolicyStatus{Path: "p.yaml", Version: "abc", Domains: []string{"edge"}, Error: "p.yaml:1:1: a fault\nx\n^", FailedAt: &failed},
-		Store:    admin.StoreStatus{Kind: "memory", Buckets: 3},
+		Store:    admin.StoreStatus{Kind: "memory", MemoryStatus: &admin.MemoryStatus{Buckets: 3}},
 	}}
 	var got admin.Status
 	require.NoError(t, json.Unmarshal(p.ask("GET", "/api/v1/status").Body.Bytes(), &got))
 	require.Equal(t, p.status, got, "the fault is shown whole")
+
+	p.status.Store = admin.StoreStatus{Kind: "redis", Redis: &admin.RedisStatus{Nodes: []string{"10.0.0.1:6379"}}}
+	body := p.ask("GET", "/api/v1/status").Body.String()
+	require.Contains(t, body, "10.0.0.1:6379")
+	require.NotContains(t, body, "buckets", "Redis knows, we don't")
 }
 
 func TestDebugPages(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
-	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policysource"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -27,8 +26,12 @@ type Options struct {
 	// GRPCAddr, AdminAddr and DebugAddr are what to listen on: host:port. Port 0: any free one. DebugAddr may be empty: no
 	// profiles.
 	GRPCAddr, AdminAddr, DebugAddr string
-	// Store is where buckets live: "memory".
+	// Store is where buckets live: "memory" (the default) or "redis".
 	Store string
+	// Redis says where that is, if it is the store.
+	Redis RedisOptions
+	// StoreTimeout is how long a decision waits for Redis at most. 0: 5 ms.
+	StoreTimeout time.Duration
 	// MaxBuckets bounds the store in memory. At least 16; 0: the store's own default.
 	MaxBuckets int
 	// DrainDelay is how long the service goes on answering after it has said that it will stop, so that every Envoy hears of it.
@@ -48,7 +51,7 @@ type App struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics.Metrics
-	store   *memorybackend.Store
+	stores
 	limiter *ratelimit.Limiter
 	source  *policysource.Source
 	service *rls.Service
@@ -71,15 +74,20 @@ func New(opts Options) (*App, error) {
 	a := &App{
 		opts:   opts,
 		log:    opts.Log,
-		store:  memorybackend.New(memorybackend.Options{MaxBuckets: opts.MaxBuckets}),
 		health: health.NewServer(),
 		broken: make(chan error, 3), // one for each server, so that none waits
 	}
-	a.metrics = metrics.New(metrics.Options{
-		Version: opts.Version, Commit: opts.Commit, GoVersion: runtime.Version(), Store: a.storeState,
+	store, err := a.openStore()
+	if err != nil {
+		return nil, err
+	}
+	counting := metrics.Options{
+		Version: opts.Version, Commit: opts.Commit, GoVersion: runtime.Version(),
 		ReloadFailing: func() bool { return a.source.Status().Err != nil },
-	})
-	a.limiter = ratelimit.New(ratelimit.Options{Store: a.store, OnDecision: a.onDecision()})
+	}
+	a.storeMetrics(&counting)
+	a.metrics = metrics.New(counting)
+	a.limiter = ratelimit.New(ratelimit.Options{Store: store, OnDecision: a.onDecision()})
 	a.service = rls.NewService(a.limiter, a.hooks())
 	a.source = policysource.New(policysource.Options{
 		Path: opts.Policies, PollInterval: opts.PollInterval,
@@ -93,8 +101,14 @@ func (o *Options) complete() error {
 	if o.Policies == "" {
 		faults = append(faults, errors.New("policies: no file or directory given"))
 	}
-	if o.Store != "memory" && o.Store != "" {
-		faults = append(faults, fmt.Errorf("store: %q is none of: memory", o.Store))
+	if o.Store == "" {
+		o.Store = storeMemory
+	}
+	if o.Store != storeMemory && o.Store != storeRedis {
+		faults = append(faults, fmt.Errorf("store: %q is none of: memory, redis", o.Store))
+	}
+	if o.Store != storeRedis && o.Redis.given() {
+		faults = append(faults, fmt.Errorf("redis options: the store is %s; want store redis", o.Store))
 	}
 	if o.MaxBuckets != 0 && o.MaxBuckets < 16 {
 		faults = append(faults, fmt.Errorf("max-buckets: %d is less than 16", o.MaxBuckets))

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/envoy-rls/envoy-rls/internal/metrics"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -73,13 +72,6 @@ func (a *App) reloadFailed(err error) {
 
 func (a *App) watchFailed(err error) {
 	a.log.Warn("policy files are not watched; changes are found by polling", "error", err)
-}
-
-func (a *App) storeState() metrics.Store {
-	s := a.store.Stats()
-	return metrics.Store{
-		Buckets: s.Buckets, EvictedBuckets: s.Evicted, EvictedTokens: s.EvictedTokens, Overflows: s.Shared, Joined: s.Joined,
-	}
 }
 
 // sparing logs at most once a second, and then says how often it kept quiet.

@@ -75,7 +75,7 @@ func (a *App) Start(ctx context.Context) error {
 		return err
 	}
 	// In the order in which they are stopped last.
-	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startGRPC, a.startSource} {
+	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startStore, a.startGRPC, a.startSource} {
 		if err := start(); err != nil {
 			return errors.Join(err, a.closers.close(ctx))
 		}

@@ -19,7 +19,7 @@ func (a *App) notReady() string {
 }
 
 func (a *App) status() admin.Status {
-	source, stats, reason := a.source.Status(), a.store.Stats(), a.notReady()
+	source, reason := a.source.Status(), a.notReady()
 	s := admin.Status{
 		Version: a.opts.Version, Commit: a.opts.Commit, GoVersion: runtime.Version(),
 		StartedAt: a.started, UptimeSeconds: time.Since(a.started).Seconds(),
@@ -28,10 +28,7 @@ func (a *App) status() admin.Status {
 			Path: source.Path, Version: source.Version, LoadedAt: source.LoadedAt,
 			Loads: source.Loads, Failures: source.Failures, Domains: []string{},
 		},
-		Store: admin.StoreStatus{
-			Kind: "memory", Buckets: stats.Buckets, MaxBuckets: a.opts.MaxBuckets,
-			EvictedBuckets: stats.Evicted, EvictedTokens: stats.EvictedTokens,
-		},
+		Store: a.storeStatus(),
 	}
 	if set := a.source.Set(); set != nil {
 		s.Policies.Count = len(set.Policies())

@@ -1,0 +1,203 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/internal/admin"
+	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/pkg/fallback"
+	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+	"github.com/envoy-rls/envoy-rls/pkg/rejectcache"
+)
+
+// The stores, as Options.Store names them.
+const (
+	storeMemory = "memory"
+	storeRedis  = "redis"
+)
+
+// RedisOptions say where Redis is. The zero value of all but URLs is the default of redisbackend.Options, which says more.
+type RedisOptions struct {
+	URLs         []string
+	Mode         string
+	PoolSize     int
+	PasswordFile string
+	// CAFile, CertFile and KeyFile are for TLS.
+	CAFile, CertFile, KeyFile string
+}
+
+func (o *RedisOptions) given() bool {
+	return len(o.URLs) > 0 || o.Mode != "" || o.PoolSize != 0 || o.PasswordFile+o.CAFile+o.CertFile+o.KeyFile != ""
+}
+
+// stores is where buckets live: one of memory and redis is not nil.
+type stores struct {
+	memory *memorybackend.Store
+
+	redis    *redisbackend.Store
+	fallback *fallback.Store
+	cache    *rejectcache.Cache
+	eviction eviction
+}
+
+// eviction is what the nodes have told of their maxmemory-policy.
+type eviction struct {
+	mu       sync.Mutex
+	policies map[string]string // by node
+	warned   bool
+}
+
+// openStore makes the store that the options name. It connects to nothing.
+func (a *App) openStore() (ratelimit.Store, error) {
+	if a.opts.Store != storeRedis {
+		a.memory = memorybackend.New(memorybackend.Options{MaxBuckets: a.opts.MaxBuckets})
+		return a.memory, nil
+	}
+	var err error
+	if a.redis, err = redisbackend.New(a.redisOptions()); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	a.fallback = fallback.New(fallback.Options{Store: a.redis, OnFailure: a.unanswered(), OnUndo: a.undone})
+	a.cache = rejectcache.New(rejectcache.Options{Store: a.fallback})
+	return a.cache, nil
+}
+
+func (a *App) redisOptions() redisbackend.Options {
+	o := a.opts.Redis
+	failures := a.sparing()
+	return redisbackend.Options{
+		URLs: o.URLs, Mode: redisbackend.Mode(o.Mode), PoolSize: o.PoolSize, Timeout: a.opts.StoreTimeout,
+		PasswordFile: o.PasswordFile, TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile},
+		OnCall: func(c *redisbackend.Call) { a.metrics.OnStoreCall(c.Took) },
+		OnFailure: func(f *redisbackend.Failure) {
+			a.metrics.OnStoreFailure(string(f.Error.Reason), f.Took)
+			if f.Undo {
+				a.metrics.OnUndoFailed()
+			}
+			failures.log(slog.LevelWarn, "the store did not answer", "reason", string(f.Error.Reason), "error", f.Error)
+		},
+		OnUndo: func(buckets []ratelimit.Bucket) {
+			a.metrics.OnUndo(len(buckets))
+			for i := range buckets {
+				a.cache.Forget(buckets[i].Key, undoSettles)
+			}
+		},
+		OnMaxMemoryPolicy: a.maxMemoryPolicy,
+		OnReload:          func(r redisbackend.Reason) { a.metrics.OnSlotReload(string(r)) },
+	}
+}
+
+// undoSettles is how long an undo that has begun may take as a rule. The rejection cache learns nothing of its bucket meanwhile.
+const undoSettles = 20 * time.Millisecond
+
+// unanswered counts buckets that the failure mode decided.
+func (a *App) unanswered() func(*ratelimit.Bucket, error) {
+	modes := map[policy.FailureMode]string{policy.Local: "local", policy.Open: "open", policy.Closed: "closed"}
+	return func(b *ratelimit.Bucket, err error) {
+		a.metrics.OnUnanswered(modes[b.OnFailure], string(redisbackend.ReasonOf(err)))
+	}
+}
+
+// undone takes note of a charge that was given back since another policy's failure mode denied, or could not be.
+func (a *App) undone(b *ratelimit.Bucket, err error) {
+	a.metrics.OnUndo(1)
+	a.cache.Forget(b.Key, 0)
+	if err != nil {
+		a.metrics.OnUndoFailed()
+	}
+}
+
+// maxMemoryPolicy warns once if buckets may be forgotten.
+func (a *App) maxMemoryPolicy(node, policy string) {
+	e := &a.eviction
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.policies == nil {
+		e.policies = map[string]string{}
+	}
+	e.policies[node] = policy
+	if policy != noEviction && !e.warned {
+		e.warned = true
+		a.log.Warn("Redis may forget buckets when its memory runs short; set maxmemory-policy noeviction", "node", node, "maxmemory-policy", policy)
+	}
+}
+
+const noEviction = "noeviction"
+
+// mayEvict is nil if no node has told.
+func (e *eviction) mayEvict() *bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.policies) == 0 {
+		return nil
+	}
+	may := false
+	for _, policy := range e.policies {
+		may = may || policy != noEviction
+	}
+	return &may
+}
+
+// startStore begins to connect. A Redis that is not there is no fault: policies say what happens meanwhile.
+func (a *App) startStore() error {
+	if a.redis == nil {
+		return nil
+	}
+	if err := a.redis.Start(context.Background()); err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	a.closers.push(func(context.Context) error {
+		a.fallback.Close()
+		a.redis.Close()
+		return nil
+	})
+	return nil
+}
+
+// storeMetrics are what of metrics.Options depends on the store.
+func (a *App) storeMetrics(o *metrics.Options) {
+	if a.redis != nil {
+		o.Shared = a.sharedState
+		return
+	}
+	o.Store = a.memoryState
+}
+
+func (a *App) memoryState() metrics.Store {
+	s := a.memory.Stats()
+	return metrics.Store{
+		Buckets: s.Buckets, EvictedBuckets: s.Evicted, EvictedTokens: s.EvictedTokens, Overflows: s.Shared, Joined: s.Joined,
+	}
+}
+
+func (a *App) sharedState() metrics.Shared {
+	cache := a.cache.Stats()
+	s := metrics.Shared{
+		Queued: map[string]int{}, MayEvict: a.eviction.mayEvict(), CacheDenials: cache.Denials, CacheLearnt: cache.Learnt,
+	}
+	for _, n := range a.redis.Nodes() {
+		s.Queued[n.Address] = n.Queued
+	}
+	return s
+}
+
+func (a *App) storeStatus() admin.StoreStatus {
+	if a.redis != nil {
+		s := admin.RedisStatus{Nodes: []string{}, MayEvict: a.eviction.mayEvict()}
+		for _, n := range a.redis.Nodes() {
+			s.Nodes = append(s.Nodes, n.Address)
+		}
+		return admin.StoreStatus{Kind: storeRedis, Redis: &s}
+	}
+	s := a.memory.Stats()
+	return admin.StoreStatus{Kind: storeMemory, MemoryStatus: &admin.MemoryStatus{
+		Buckets: s.Buckets, MaxBuckets: a.opts.MaxBuckets, EvictedBuckets: s.Evicted, EvictedTokens: s.EvictedTokens,
+	}}
+}
