@@ -1,9 +1,10 @@
 -- The sliding log in the acquire script. The state is a string: a header, then runs of 14 bytes, oldest first. A run stands for
 -- all entries with one time stamp: the stamp, and the number of its last entry, counted through (modulo 2^52), so that how many
 -- entries lie between two runs is a difference, and both the count and the n-th oldest are found without adding up.
---   'l' limit, window, last, offset, gone; runs
+--   'l' limit, window, last, offset, gone (37 bytes); runs
 --       up to 64 runs: read whole, and written anew at each charge
---   'L' limit, window, last, offset, gone, stamp and number of the newest run, runs before the oldest, runs in use; runs
+--   'L' limit, window, last, offset, gone, stamp and number of the newest run, runs before the oldest, runs in use (59
+--       bytes); runs
 --       read and written in place, in a few pieces; what has left is cut off when it is more than what is in use
 -- gone is the number of the last entry that came before the oldest run. Limit and window are those of the last charge.
 -- From read to write: a runs that have left the window, b the number of the last entry that has, c entries in the window,
@@ -15,6 +16,7 @@
 --@locals
 local run  -- the stamp and number of run k of those in use
 local find -- the first run from low to high with a stamp above edge and a number of at least count after b; high is one
+local wrap = 4503599627370496 -- what numbers are counted modulo
 local chunk, chunkKey, chunkFrom -- runs that were read lately, since whoever asks for one often asks for the next
 
 --@helpers
@@ -30,7 +32,7 @@ find = find or function(low, high, edge, count)
   local step = 1
   while low + step < high do -- it is near low as a rule
     local stamp, number = run(low + step - 1)
-    if stamp > edge and (number - b) % 4503599627370496 >= count then
+    if stamp > edge and (number - b) % wrap >= count then
       high = low + step - 1
     else
       low, step = low + step, step * 2
@@ -40,25 +42,25 @@ find = find or function(low, high, edge, count)
   while high > low + 1 do
     local middle = floor((low + high) / 2)
     local stamp, number = run(middle)
-    if stamp > edge and (number - b) % 4503599627370496 >= count then high = middle else low = middle end
+    if stamp > edge and (number - b) % wrap >= count then high = middle else low = middle end
   end
   return high
 end
 
 --@read
 state = call('GETRANGE', key, 0, 1023)
-local size, form, was, window = #state, nil, nil, pace
+local size, form, _, window = #state, nil, nil, pace
 a, b, c, d, e, f, g, h, now = 0, 0, 0, 0, 0, 0, 0, 37, time
 if size == 0 then
   state = false
 else
   form = size >= 37 and state:byte()
   if form == 108 then
-    form, was, window, last, offset, b = unpack('<BdI7I7I7I7', state)
+    form, _, window, last, offset, b = unpack('<BdI7I7I7I7', state)
     f, d = (size - 37) / 14, b
     if f > 0 then e, d = unpack('<I7I7', state, size - 13) end
   elseif form == 76 then
-    form, was, window, last, offset, b, e, d, g, f = unpack('<BdI7I7I7I7I7I7I4I4', state)
+    form, _, window, last, offset, b, e, d, g, f = unpack('<BdI7I7I7I7I7I7I4I4', state)
     h = 59
   else
     foreign = true
@@ -84,23 +86,23 @@ else
       --@use helpers
       if run(0) <= edge then
         a = find(1, f - 1, edge, 0)
-        form, b = run(a - 1)
+        _, b = run(a - 1)
       end
     end
-    c = (d - b) % 4503599627370496
+    c = (d - b) % wrap
   end
 end
 fits = c + cost <= capacity
 
 --@spent
 --@use helpers
-local form, window
+local _, window
 if state:byte() == 108 then
-  form, of, window, last, offset, b = unpack('<BdI7I7I7I7', state)
+  _, of, window, last, offset, b = unpack('<BdI7I7I7I7', state)
   f, g, h, d, e = (#state - 37) / 14, 0, 37, b, 0
   if f > 0 then e, d = unpack('<I7I7', state, #state - 13) end
 else
-  form, of, window, last, offset, b, e, d, g, f = unpack('<BdI7I7I7I7I7I7I4I4', state)
+  _, of, window, last, offset, b, e, d, g, f = unpack('<BdI7I7I7I7I7I7I4I4', state)
   h = 59
 end
 local edge = math.max(last, time)
@@ -109,9 +111,9 @@ edge = edge - window
 if f > 0 and e <= edge then
   b = d
 elseif f > 0 and run(0) <= edge then
-  form, b = run(find(1, f - 1, edge, 0) - 1)
+  _, b = run(find(1, f - 1, edge, 0) - 1)
 end
-spent = math.min(of, (d - b) % 4503599627370496)
+spent = math.min(of, (d - b) % wrap)
 
 --@adopt
 a, b, c, d, e, f, g, h = 0, 0, 0, 0, 0, 0, 0, 37
@@ -136,7 +138,7 @@ if op <= 2 or op == 5 then
   if op == 5 then charged = math.min(cost, math.max(0, capacity - c)) elseif op == 1 and result == 1 then charged = cost end
   if charged > 0 then
     if f > a and e == stamp then keep = f - 1 end
-    c, d, e = c + charged, (d + charged) % 4503599627370496, stamp
+    c, d, e = c + charged, (d + charged) % wrap, stamp
     tail = pack('<I7I7', e, d)
   end
   if op == 5 then
@@ -153,8 +155,8 @@ if op <= 2 or op == 5 then
   end
   if stale and charged == 0 then
     -- A note of the clock, or what another algorithm left: nothing is forgotten.
-    local form, was, window, before
-    form, was, window, before, before, b = unpack('<BdI7I7I7I7', state)
+    local _
+    _, _, _, _, _, b = unpack('<BdI7I7I7I7', state)
     a, tail = 0, ''
   end
 elseif op == 6 then
@@ -167,7 +169,7 @@ elseif state then
     c, d, keep = 0, b, a
   elseif op == 4 then
     c = c - cost
-    keep, d = find(a, f - 1, 0, c), (b + c) % 4503599627370496
+    keep, d = find(a, f - 1, 0, c), (b + c) % wrap
     e = run(keep)
     tail = pack('<I7I7', e, d)
   elseif f > a and y <= e then
@@ -176,12 +178,12 @@ elseif state then
     if at == y then
       local before, previous = b, 0
       if undone > a then previous, before = run(undone - 1) end
-      local cut = math.min(cost, (number - before) % 4503599627370496)
+      local cut = math.min(cost, (number - before) % wrap)
       local rest, pieces, from = state, {}, h + (g + undone) * 14 + 1
       if h == 59 then rest, from = call('GETRANGE', key, from - 1, h + (g + f) * 14 - 1), 1 end
       for k = undone, f - 1 do
         at, number = unpack('<I7I7', rest, from + (k - undone) * 14)
-        number = (number - cut) % 4503599627370496
+        number = (number - cut) % wrap
         if k > undone or number ~= before then
           pieces[#pieces + 1] = pack('<I7I7', at, number)
           previous = at
