@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -190,6 +191,43 @@ func TestField_RedisAbsentAtStart(t *testing.T) {
 		return i.call("remote_address", "203.0.113.9", "mode", "closed").GetOverallCode() == rlsv3.RateLimitResponse_OK
 	}, 10*time.Second, 20*time.Millisecond)
 	require.LessOrEqual(t, i.admitted(4, "remote_address", "203.0.113.9", "mode", "closed"), 2)
+}
+
+const twoShards = `domain: edge
+policies:
+  - {id: address, match: {ip: "*"}, key: [ip], algorithm: sliding-log, limit: 5, window: 1h, onStoreFailure: closed}
+  - {id: tenant, match: {tenant: "*"}, key: [tenant], algorithm: token-bucket, capacity: 100, refillPerDay: 1, onStoreFailure: open}
+`
+
+// TestOneShardDead: what a request took from a healthy shard is given back if the dead one's policy denies it, and stands if that
+// policy admits.
+func TestOneShardDead(t *testing.T) {
+	if !long() {
+		t.Skip("takes seconds: ENVOY_RLS_LONG=1")
+	}
+	cluster := redistest.StartCluster(t, redistest.Options{Primaries: 3, ReplicasEach: -1, NodeTimeout: time.Minute})
+	i := onRedis(t, twoShards, cluster.URLs()...)
+	primary := func(key string) *redistest.Server {
+		node, err := cluster.Primary(t.Context(), key)
+		require.NoError(t, err)
+		return node
+	}
+	dead := primary("rl:{ip:" + hostname + "}:address")
+	tenant := ""
+	for n := 0; tenant == ""; n++ { // one on another shard
+		if name := fmt.Sprint("tenant", n); primary("rl:{t:"+name+"}:tenant") != dead {
+			tenant = name
+		}
+	}
+	require.Equal(t, 2, i.admitted(2, "remote_address", hostname, "tenant", tenant))
+	dead.Kill()
+	require.Zero(t, i.admitted(20, "remote_address", hostname, "tenant", tenant))
+	require.Eventually(t, func() bool {
+		return i.metric(`envoy_rls_store_undos_total{result="begun"}`) == "20"
+	}, 10*time.Second, 10*time.Millisecond)
+	require.Equal(t, "0", i.metric(`envoy_rls_store_undos_total{result="failed"}`))
+	alone := i.call("tenant", tenant)
+	require.Equal(t, `"tenant";r=97;t=8380800`, header(alone, "RateLimit"), "100 less the two that were admitted and this one")
 }
 
 func TestRedisOptions(t *testing.T) {

@@ -150,6 +150,7 @@ func (a *App) startStore() error {
 	if a.redis == nil {
 		return nil
 	}
+	redisbackend.Quiet()
 	if err := a.redis.Start(context.Background()); err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
