@@ -2,7 +2,6 @@ package redisbackend
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -56,8 +55,7 @@ func (w *worker) connect() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), w.node.client.options.ConnectionTimeout)
 	defer cancel()
 	err := w.conn.Ping(ctx).Err()
-	var reply redis.Error
-	w.connected(err == nil || errors.As(err, &reply))
+	w.connected(err == nil || isReply(err))
 	return w.up
 }
 
@@ -157,9 +155,8 @@ func (w *worker) outcome(c *call, batchErr, scriptErr error) error {
 	if c.written {
 		return w.node.failure(ReasonConnection, true, err)
 	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
-		return w.node.failure(replyReason(reply), false, err)
+	if isReply(err) {
+		return w.node.failure(replyReason(err), false, err)
 	}
 	return w.node.failure(ReasonDial, false, err)
 }

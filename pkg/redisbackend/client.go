@@ -15,7 +15,7 @@ import (
 type client struct {
 	options Options
 	target  target
-	script  loadable
+	script  luaScript
 	sha     any           // of the script, as an argument that costs no allocation
 	dial    redis.Options // what all connections have in common, once started
 	began   time.Time
@@ -32,9 +32,6 @@ type client struct {
 	calls sync.Pool // of *call
 }
 
-// loadable is a script as a node knows it.
-type loadable struct{ source, sha string }
-
 // routes lead from a slot to a node: always the same one, or that which the cluster names.
 type routes struct {
 	single *node
@@ -44,7 +41,7 @@ type routes struct {
 var errNotStarted = &Error{Reason: ReasonClosed}
 
 // newClient checks the options. It neither connects nor starts anything.
-func newClient(o Options, script loadable) (*client, error) {
+func newClient(o Options, script luaScript) (*client, error) {
 	t, urlErr := parseURLs(o.URLs)
 	o, err := o.withDefaults()
 	if urlErr == nil {
@@ -135,11 +132,10 @@ func (c *client) prepare() error {
 // loadScript is part of each new connection: a server that was restarted, or just became a primary, has no scripts. A server that refuses
 // will say so to the calls.
 func (c *client) loadScript(ctx context.Context, conn *redis.Conn) error {
-	err := conn.ScriptLoad(ctx, c.script.source).Err()
-	if _, reply := err.(redis.Error); reply {
-		return nil
+	if err := conn.ScriptLoad(ctx, c.script.source).Err(); !isReply(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // close stops all that was started and waits for it.

@@ -2,10 +2,8 @@ package redisbackend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -95,17 +93,14 @@ func (c *client) guess(ctx context.Context) Mode {
 	o.Addr = c.target.addresses[0]
 	probe := redis.NewClient(&o)
 	defer func() { _ = probe.Close() }()
-	err := probe.ClusterSlots(ctx).Err()
-	var reply redis.Error
+	err := probe.ClusterInfo(ctx).Err()
 	switch {
 	case err == nil:
 		return ModeCluster
-	case errors.As(err, &reply) && strings.Contains(err.Error(), "cluster support disabled"):
-		return ModeStandalone
-	case errors.As(err, &reply) && (redis.IsPermissionError(err) || strings.Contains(err.Error(), "unknown command")):
-		return ModeStandalone
+	case !isReply(err), redis.IsLoadingError(err), redis.IsAuthError(err):
+		return ModeAuto
 	}
-	return ModeAuto
+	return ModeStandalone // "cluster support disabled", no right to ask, or a server that does not know the command
 }
 
 func (c *client) single(address string, open connect) bool {

@@ -62,9 +62,8 @@ func (c *call) NoRetry() bool { return true }
 // SetErr is told the outcome by go-redis after each reply. When a batch breaks off, go-redis sets that error also for the commands that had
 // a reply before: they keep it.
 func (c *call) SetErr(err error) {
-	_, reply := err.(redis.Error)
 	switch {
-	case err == nil, reply:
+	case err == nil, isReply(err):
 		c.answered = true
 	case c.answered:
 		return

@@ -118,8 +118,14 @@ var replyReasons = []struct {
 	{"ERR max number of clients reached", ReasonMaxClients},
 }
 
+// isReply reports whether an error is what a node replied.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
 // replyReason classifies an error reply.
-func replyReason(err redis.Error) Reason {
+func replyReason(err error) Reason {
 	text := err.Error()
 	for _, r := range replyReasons {
 		if strings.HasPrefix(text, r.prefix) {

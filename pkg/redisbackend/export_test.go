@@ -1,8 +1,6 @@
 package redisbackend
 
 import (
-	"crypto/sha1" // the name that Redis gives a script
-	"encoding/hex"
 	"errors"
 
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -11,9 +9,8 @@ import (
 // NewCounting makes a store whose script does nothing but count its runs, in the key of the first bucket.
 func NewCounting(o Options) (*Store, error) {
 	const source = "return redis.call('INCR', KEYS[1])"
-	sum := sha1.Sum([]byte(source))
 	return newStore(o, codec{
-		loadable: loadable{source: source, sha: hex.EncodeToString(sum[:])},
+		luaScript: newScript(source),
 		appendArgs: func(args []any, buckets []ratelimit.Bucket, at []int) []any {
 			return append(args, 1, buckets[at[0]].Key.Bytes())
 		},

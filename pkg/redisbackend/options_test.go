@@ -52,9 +52,16 @@ func TestOptionsThatAreRefused(t *testing.T) {
 
 func TestOptionsThatAreGood(t *testing.T) {
 	for _, urls := range [][]string{
-		{"redis://localhost"}, {"redis://"}, {"redis://[::1]"}, {"redis://[::1]:7000/3"}, {"rediss://user@host:1"},
-		{"redis://a:1", "redis://b:2"}, {"redis://a:1?master_name=m", "redis://b:2?master_name=m"},
-		{"redis://a/0?sentinel_username=u&sentinel_password=p&master_name=m"}, {"unix:///run/redis.sock"}, {"unix://u:p@/run/redis.sock?db=2"},
+		{"redis://localhost"},
+		{"redis://"},
+		{"redis://[::1]"},
+		{"redis://[::1]:7000/3"},
+		{"rediss://user@host:1"},
+		{"redis://a:1", "redis://b:2"},
+		{"redis://a:1?master_name=m", "redis://b:2?master_name=m"},
+		{"redis://a/0?sentinel_username=u&sentinel_password=p&master_name=m"},
+		{"unix:///run/redis.sock"},
+		{"unix://u:p@/run/redis.sock?db=2"},
 	} {
 		_, err := redisbackend.New(redisbackend.Options{URLs: urls})
 		require.NoError(t, err, "%v", urls)
@@ -78,8 +85,10 @@ func TestFieldOddPasswords(t *testing.T) {
 		require.NoError(t, one(t.Context(), s, b).Err, url)
 	}
 	var told []string
-	s := open(t, redisbackend.Options{URLs: []string{"redis://odd:wrong-secret" + address}, Timeout: time.Second, Mode: "standalone",
-		OnFailure: func(f *redisbackend.Failure) { told = append(told, f.Error.Error()) }})
+	s := open(t, redisbackend.Options{
+		URLs: []string{"redis://odd:wrong-secret" + address}, Timeout: time.Second, Mode: "standalone",
+		OnFailure: func(f *redisbackend.Failure) { told = append(told, f.Error.Error()) },
+	})
 	r := one(t.Context(), s, b)
 	require.Equal(t, redisbackend.ReasonNoAuth, reason(r), "%v", r.Err)
 	require.NotContains(t, strings.Join(told, " ")+r.Err.Error(), "secret")

@@ -29,7 +29,7 @@ var _ ratelimit.Store = (*Store)(nil)
 
 // codec is the script with what goes in and comes out.
 type codec struct {
-	loadable
+	luaScript
 	// appendArgs appends all that follows the script's name in EVALSHA, for the buckets at those indices.
 	appendArgs func(args []any, buckets []ratelimit.Bucket, at []int) []any
 	// readReply fills the results at those indices.
@@ -38,11 +38,11 @@ type codec struct {
 
 // New checks the options. It neither connects nor starts anything: see Start.
 func New(o Options) (*Store, error) {
-	return newStore(o, codec{loadable{script.source, script.sha}, appendArgs, readReply})
+	return newStore(o, codec{script, appendArgs, readReply})
 }
 
 func newStore(o Options, with codec) (*Store, error) {
-	c, err := newClient(o, with.loadable)
+	c, err := newClient(o, with.luaScript)
 	if err != nil {
 		return nil, err
 	}

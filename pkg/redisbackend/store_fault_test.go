@@ -134,12 +134,14 @@ func TestServerRestarted(t *testing.T) {
 func TestWithdrawnCallsAreNeverSent(t *testing.T) {
 	server := redistest.StartStandalone(t)
 	var mayHaveRun atomic.Int64
-	s := count(t, redisbackend.Options{URLs: []string{server.URL()}, PoolSize: 2, ConnectionTimeout: patient,
+	s := count(t, redisbackend.Options{
+		URLs: []string{server.URL()}, PoolSize: 2, ConnectionTimeout: patient,
 		OnFailure: func(f *redisbackend.Failure) {
 			if f.Error.MayHaveRun {
 				mayHaveRun.Add(1)
 			}
-		}})
+		},
+	})
 	k := key("a", "withdrawn")
 	eventually(t, s, take(k))
 	require.NoError(t, server.Pause())

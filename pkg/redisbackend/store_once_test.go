@@ -3,6 +3,7 @@ package redisbackend_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -123,10 +124,11 @@ func callMany(s ratelimit.Store, k policy.Key, callers, calls int) (answered, un
 			var results []ratelimit.Result
 			for started.Add(1) <= int64(calls) {
 				results = s.Acquire(context.Background(), buckets, results)
-				switch err, _ := results[0].Err.(*redisbackend.Error); {
-				case err == nil:
+				var err *redisbackend.Error
+				switch {
+				case results[0].Err == nil:
 					a.Add(1)
-				case err.MayHaveRun:
+				case errors.As(results[0].Err, &err) && err.MayHaveRun:
 					u.Add(1)
 				default:
 					n.Add(1)

@@ -112,8 +112,10 @@ func TestForeignKey(t *testing.T) {
 func TestUserWithoutRights(t *testing.T) {
 	server := redistest.StartStandalone(t, redistest.Options{Config: []string{"user ann on >ann ~* +@all -script -info"}})
 	policies := make(chan string, 10)
-	s := open(t, redisbackend.Options{URLs: []string{"redis://ann:ann@" + server.Addr()}, Timeout: time.Second,
-		OnMaxMemoryPolicy: func(_, policy string) { policies <- policy }})
+	s := open(t, redisbackend.Options{
+		URLs: []string{"redis://ann:ann@" + server.Addr()}, Timeout: time.Second,
+		OnMaxMemoryPolicy: func(_, policy string) { policies <- policy },
+	})
 	require.Equal(t, redisbackend.ReasonNoPerm, reason(one(t.Context(), s, take(key("a", "rights")))), "and not that there is no script")
 	require.Empty(t, policies)
 }
@@ -121,8 +123,10 @@ func TestUserWithoutRights(t *testing.T) {
 func TestMaxMemoryPolicy(t *testing.T) {
 	server := redistest.StartStandalone(t, redistest.Options{Config: []string{"maxmemory-policy volatile-lru"}})
 	policies := make(chan string, 10)
-	s := open(t, redisbackend.Options{URLs: []string{server.URL()}, Timeout: time.Second,
-		OnMaxMemoryPolicy: func(node, policy string) { policies <- node + " " + policy }})
+	s := open(t, redisbackend.Options{
+		URLs: []string{server.URL()}, Timeout: time.Second,
+		OnMaxMemoryPolicy: func(node, policy string) { policies <- node + " " + policy },
+	})
 	eventually(t, s, take(key("a", "policy")))
 	require.Equal(t, server.Addr()+" volatile-lru", <-policies)
 }

@@ -190,15 +190,14 @@ func (g *group) settle(ctx context.Context, c *call) {
 
 // again sends a call once more if its reply says that it was not carried out, and what would help.
 func (g *group) again(ctx context.Context, p *part, c *call, reply error) bool {
-	var e redis.Error
-	if !errors.As(reply, &e) || !c.answered {
+	if !c.answered { // may have run, or there is no node
 		return false
 	}
 	n := c.node
-	address, asked := redis.IsAskError(e)
+	address, asked := redis.IsAskError(reply)
 	moved := false
 	if !asked {
-		address, moved = redis.IsMovedError(e)
+		address, moved = redis.IsMovedError(reply)
 	}
 	switch {
 	case asked && !p.asked, moved && !p.moved:
@@ -212,13 +211,13 @@ func (g *group) again(ctx context.Context, p *part, c *call, reply error) bool {
 			p.home = to
 			g.store.client.suspect(ReasonRedirects)
 		}
-	case redis.IsTryAgainError(e):
+	case redis.IsTryAgainError(reply):
 		if !g.breathe(ctx) {
 			return false
 		}
 		c.asking, n = false, p.home
 		p.asked, p.moved = false, false
-	case redis.HasErrorPrefix(e, "NOSCRIPT") && p.loads < mostLoads:
+	case redis.HasErrorPrefix(reply, "NOSCRIPT") && p.loads < mostLoads:
 		c.load = true
 		p.loads++
 	default:
@@ -261,8 +260,8 @@ func asError(err error, address string) *Error {
 		return e
 	}
 	reason := ReasonOther
-	if reply, ok := err.(redis.Error); ok {
-		reason = replyReason(reply)
+	if isReply(err) {
+		reason = replyReason(err)
 	}
 	return &Error{Reason: reason, Node: address, err: err}
 }
