@@ -36,6 +36,11 @@ func onRedis(t *testing.T, policies string, urls ...string) *instance {
 func TestSharesBucketsOnRedis(t *testing.T) {
 	server := redistest.StartStandalone(t, redistest.Options{Config: []string{"maxmemory-policy allkeys-lru"}})
 	one, two := onRedis(t, perIP, server.URL()), onRedis(t, perIP, server.URL())
+	require.NotContains(t, one.log.String(), "does not answer")
+	require.Equal(t, "0", one.metric(`envoy_rls_store_calls_total{result="answered"}`), "warming up is not counted")
+	keys, err := server.Do(t.Context(), "DBSIZE")
+	require.NoError(t, err)
+	require.EqualValues(t, 0, keys, "warming up writes nothing")
 	require.Equal(t, 2, one.admitted(2, "remote_address", hostname))
 	require.Equal(t, 1, two.admitted(5, "remote_address", hostname))
 
@@ -56,8 +61,7 @@ func TestField_RedisThatMayForgetBuckets(t *testing.T) {
 	for policy, want := range map[string]string{"allkeys-lru": "1", "noeviction": "0"} {
 		t.Run(policy, func(t *testing.T) {
 			server := redistest.StartStandalone(t, redistest.Options{Config: []string{"maxmemory-policy " + policy}})
-			i := onRedis(t, perIP, server.URL())
-			i.admitted(1, "remote_address", hostname)
+			i := onRedis(t, perIP, server.URL()) // before the first call
 			require.Eventually(t, func() bool { return i.metric("envoy_rls_store_may_evict") == want }, 10*time.Second, 10*time.Millisecond)
 			require.Equal(t, want == "1", *i.status().Store.Redis.MayEvict)
 			if want == "1" {
@@ -175,6 +179,7 @@ func TestField_RedisAbsentAtStart(t *testing.T) {
 	i := onRedis(t, modes, server.URL())
 	code, body := i.page("/readyz")
 	require.Equal(t, 200, code, body)
+	require.Contains(t, i.log.String(), "Redis does not answer yet")
 	require.Equal(t, 4, i.admitted(4, "remote_address", hostname, "mode", "open"))
 	require.Equal(t, 4, i.admitted(4, "remote_address", hostname, "mode", "local"))
 	denied := i.call("remote_address", hostname, "mode", "closed")

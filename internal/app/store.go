@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/internal/admin"
@@ -45,6 +46,7 @@ type stores struct {
 	fallback *fallback.Store
 	cache    *rejectcache.Cache
 	eviction eviction
+	warmed   atomic.Bool // calls before that are not counted
 }
 
 // eviction is what the nodes have told of their maxmemory-policy.
@@ -75,8 +77,15 @@ func (a *App) redisOptions() redisbackend.Options {
 	return redisbackend.Options{
 		URLs: o.URLs, Mode: redisbackend.Mode(o.Mode), PoolSize: o.PoolSize, Timeout: a.opts.StoreTimeout,
 		PasswordFile: o.PasswordFile, TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile},
-		OnCall: func(c *redisbackend.Call) { a.metrics.OnStoreCall(c.Took) },
+		OnCall: func(c *redisbackend.Call) {
+			if a.warmed.Load() {
+				a.metrics.OnStoreCall(c.Took)
+			}
+		},
 		OnFailure: func(f *redisbackend.Failure) {
+			if !a.warmed.Load() {
+				return
+			}
 			a.metrics.OnStoreFailure(string(f.Error.Reason), f.Took)
 			if f.Undo {
 				a.metrics.OnUndoFailed()
@@ -154,6 +163,7 @@ func (a *App) startStore() error {
 	if err := a.redis.Start(context.Background()); err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
+	a.warm(context.Background())
 	a.closers.push(func(context.Context) error {
 		a.fallback.Close()
 		a.redis.Close()
