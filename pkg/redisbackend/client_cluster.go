@@ -16,6 +16,7 @@ const (
 	reloadAtMost    = 200 * time.Millisecond // between two reloads, whatever happens
 	forgetNodeAfter = 5 * time.Minute        // without a call
 	lookForUnused   = time.Minute
+	slotMapPoolSize = 1024 // connections that the slot map may have to a node: one or two, but see renewAfter
 )
 
 // slotMap knows which node has which slot. It is go-redis's cluster client, of which nothing else is used: its pipelines would send
@@ -138,7 +139,7 @@ func (c *client) clusterOptions() *redis.ClusterOptions {
 		ReadTimeout:                d.ReadTimeout,
 		WriteTimeout:               d.WriteTimeout,
 		ContextTimeoutEnabled:      true,
-		PoolSize:                   workerPoolSize,
+		PoolSize:                   slotMapPoolSize,
 		PipelinePoolSize:           -1,
 		TLSConfig:                  d.TLSConfig,
 		ClusterStateReloadInterval: reloadEvery,

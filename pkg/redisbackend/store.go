@@ -56,7 +56,7 @@ func newStore(o Options, with codec) (*Store, error) {
 func (s *Store) Start(ctx context.Context) error { return s.client.start(ctx) }
 
 // Close waits for what is being given back, a second at most, then fails all calls under way, and waits until everything that Start began
-// has ended. The store cannot be started again.
+// has ended: ConnectionTimeout at most. What a call under way would still give back is given up. The store cannot be started again.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closing = true

@@ -28,12 +28,19 @@ func BenchmarkAcquire(b *testing.B) {
 	for _, policies := range []int{1, 2} {
 		b.Run(strconv.Itoa(policies)+" policies", func(b *testing.B) {
 			s := open(b, redisbackend.Options{URLs: []string{server.URL()}, Timeout: time.Second})
-			benchmark(b, s, server, policies)
+			benchmark(b, s, policies, server)
 		})
 	}
 }
 
-func benchmark(b *testing.B, s ratelimit.Store, server *redistest.Server, policies int) {
+// BenchmarkAcquireCluster is the same over four nodes.
+func BenchmarkAcquireCluster(b *testing.B) {
+	cluster := redistest.StartCluster(b, redistest.Options{ReplicasEach: -1})
+	s := open(b, redisbackend.Options{URLs: cluster.URLs(), Timeout: time.Second})
+	benchmark(b, s, 1, cluster.Nodes...)
+}
+
+func benchmark(b *testing.B, s ratelimit.Store, policies int, servers ...*redistest.Server) {
 	keys := make([][]policy.Key, 100_000)
 	for i := range keys {
 		tag := policy.Part{Name: "tenant", Value: strconv.Itoa(i)}
@@ -45,7 +52,7 @@ func benchmark(b *testing.B, s ratelimit.Store, server *redistest.Server, polici
 	var wg sync.WaitGroup
 	b.ReportAllocs()
 	b.ResetTimer()
-	own, redis := processorTime(b), serverTime(b, server)
+	own, redis := processorTime(b), serverTime(b, servers)
 	for range benchCallers {
 		wg.Go(func() {
 			buckets := make([]ratelimit.Bucket, policies)
@@ -64,7 +71,7 @@ func benchmark(b *testing.B, s ratelimit.Store, server *redistest.Server, polici
 	b.StopTimer()
 	require.Zero(b, failed.Load())
 	b.ReportMetric(float64((processorTime(b)-own).Microseconds())/float64(b.N), "cpu-us/op")
-	b.ReportMetric(float64((serverTime(b, server)-redis).Microseconds())/float64(b.N), "redis-us/op")
+	b.ReportMetric(float64((serverTime(b, servers)-redis).Microseconds())/float64(b.N), "redis-us/op")
 }
 
 func processorTime(b *testing.B) time.Duration {
@@ -73,8 +80,11 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func serverTime(b *testing.B, server *redistest.Server) time.Duration {
-	used, err := server.CPU(b.Context())
-	require.NoError(b, err)
-	return used
+func serverTime(b *testing.B, servers []*redistest.Server) (sum time.Duration) {
+	for _, server := range servers {
+		used, err := server.CPU(b.Context())
+		require.NoError(b, err)
+		sum += used
+	}
+	return sum
 }

@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
@@ -10,6 +11,8 @@ import (
 
 // undoTimeout is how long something may take to be given back once its caller has left.
 const undoTimeout = time.Second
+
+var errClosing = errors.New("the store is being closed")
 
 // giveBack undoes what the parts that admitted have taken, since another one denied, and makes the results say so. The caller waits for it
 // while it has time, so that its own next request finds what is due to it; then a goroutine does.
@@ -44,20 +47,18 @@ func (g *group) giveBack(ctx context.Context) {
 
 // finishLater waits for a group whose caller has left. The keys of its buckets are the caller's, so that nothing looks at them any more.
 func (s *Store) finishLater(u *group) {
-	work := func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		u.giveUp(errClosing)
+		u.end()
+		return
+	}
+	s.late.Go(func() {
 		u.timer.Reset(undoTimeout)
 		u.finish(context.Background())
 		u.end()
-	}
-	s.mu.Lock()
-	closing := s.closing
-	if !closing {
-		s.late.Go(work)
-	}
-	s.mu.Unlock()
-	if closing {
-		work()
-	}
+	})
 }
 
 // appendTaken appends an undo for each bucket of a part that was charged, and corrects its result.
