@@ -18,7 +18,14 @@ var policyFields = []string{
 	"onStoreFailure", "onMissingKey", "expose", "advertise", "mode", "charge", "normalize", "overrides",
 }
 
-var algorithms = []choice[algorithm.Kind]{{"token-bucket", algorithm.TokenBucket}, {"sliding-log", algorithm.SlidingLog}}
+// algorithms are those of pkg/algorithm's table.
+var algorithms = func() (choices []choice[algorithm.Kind]) {
+	for _, name := range algorithm.Names() {
+		kind, _ := algorithm.ByName(name)
+		choices = append(choices, choice[algorithm.Kind]{name, kind})
+	}
+	return choices
+}()
 
 var failureModes = []choice[FailureMode]{{"local", Local}, {"open", Open}, {"closed", Closed}}
 
