@@ -136,8 +136,11 @@ func (r *Renderer) Left(d *ratelimit.Decision, c *ratelimit.Check) (left, reset 
 	return left, reset, hasReset
 }
 
+// maxInteger is the largest integer of a structured field (RFC 9651, 3.3.1).
+const maxInteger = 999_999_999_999_999
+
 // remaining is r: what is left in whole units, never shown negative.
-func remaining(c *ratelimit.Check) int64 { return int64(max(0, c.Result.Remaining)) }
+func remaining(c *ratelimit.Check) int64 { return int64(min(max(0, c.Result.Remaining), maxInteger)) }
 
 // Seconds are whole seconds, rounded up.
 func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

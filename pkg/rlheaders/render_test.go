@@ -114,6 +114,7 @@ func TestRender(t *testing.T) {
 		{"store failed, open", []check{unasked("api-free", ratelimit.Admitted, ratelimit.FromOpen)}, `"free";q=20;w=12`, "", "", "api-free"},
 		{"store failed, closed", []check{unasked("log", ratelimit.Denied, ratelimit.FromClosed)}, `"log";q=10;w=90`, "", "1", "log"},
 		{"in debt", []check{left("api-free", -5)}, `"free";q=20;w=12`, `"free";r=0;t=4`, "", "api-free"},
+		{"more than an integer may be", []check{left("slow", 1e18)}, `"slow";q=10;w=1728000`, `"slow";r=999999999999999;t=999999999999999`, "", "slow"},
 		{"two buckets of one policy: the stricter", []check{left("api-free", 7), left("api-free", 2), left("api-free", 9)}, `"free";q=20;w=12`, `"free";r=2;t=2`, "", "api-free"},
 		{"a name that needs quoting", []check{left(`a "q" \z`, 0)}, `"a \"q\" \\z";q=1;w=86400`, `"a \"q\" \\z";r=0;t=86400`, "", `a "q" \z`},
 	}
@@ -180,7 +181,7 @@ func TestFieldsAreStructured(t *testing.T) {
 			case 1:
 				checks = append(checks, unasked(id, ratelimit.Denied, ratelimit.FromNever))
 			default:
-				checks = append(checks, leftUntil(id, rapid.Float64Range(-10, 1e15).Draw(t, "left"), time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "reset"))))
+				checks = append(checks, leftUntil(id, rapid.Float64Range(-10, 1e19).Draw(t, "left"), time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "reset"))))
 			}
 		}
 		r.Render(decide(set, checks...), &a)

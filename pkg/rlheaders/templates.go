@@ -100,5 +100,5 @@ func (n *numbers) reset(c *ratelimit.Check, r int64) (t int64, ok bool) {
 		micros := algorithm.Tokens{Level: c.Result.Remaining}.Wait(n.limits, 1, 0)
 		return Seconds(time.Duration(micros) * time.Microsecond), true
 	}
-	return int64(math.Ceil(float64(r) / n.perSecond)), true
+	return int64(min(math.Ceil(float64(r)/n.perSecond), maxInteger)), true
 }
