@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the demo: a small upstream, envoy-rls with the embedded store, and a real Envoy in front, until Ctrl-C. Needs Go and Python 3.
-# Arguments go to the demo (run.sh --help).
+# Arguments go to the demo (run.sh --help), whose ports also come from the environment (DEMO_PORT and others).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -10,7 +10,7 @@ cd "$root"
 envoy=$("$root/scripts/install-envoy.sh")
 
 echo "building ..." >&2
-go build -buildvcs=false -o bin/envoy-rls ./cmd/envoy-rls
+make -s build
 (cd e2e && go build -buildvcs=false -o "$root/bin/demo" ./cmd/demo)
 
 # In place of this shell, so that signals reach the demo itself.
