@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 	"unsafe"
@@ -54,6 +55,20 @@ func rowOf(attribute string) row {
 		}
 	}
 	return row{attribute: attribute, short: attribute, text: true}
+}
+
+// knownAttribute gives the attribute that name means if letter case is left aside; "" if name is none of those that every file
+// knows.
+func knownAttribute(name string) string {
+	for _, r := range rows {
+		if strings.EqualFold(r.attribute, name) {
+			return r.attribute
+		}
+	}
+	if strings.EqualFold(name, "method") { // a part of the default route
+		return "method"
+	}
+	return ""
 }
 
 // verdict is what canonical found.
@@ -202,15 +217,14 @@ func appendCleanPath(buf, p []byte) []byte {
 	start := len(buf)
 	for i := 0; i < len(p); i++ {
 		c := p[i]
-		if c == '%' && i+2 < len(p) {
-			if d, ok := unhex(p[i+1], p[i+2]); ok {
-				i += 2
-				if !unreserved(d) {
-					buf = appendEscape(buf, d)
-					continue
-				}
-				c = d
+		if c == '%' {
+			d, n := unescape(p[i:])
+			i += n - 1
+			if !unreserved(d) {
+				buf = appendEscape(buf, d)
+				continue
 			}
+			c = d
 		}
 		if c != '/' {
 			buf = append(buf, c)
@@ -250,10 +264,16 @@ func endPath(buf []byte, start int) []byte {
 	return buf
 }
 
-func unhex(hi, lo byte) (byte, bool) {
+// unescape gives the byte that p begins with, escaped, and the length of the escape. A % that escapes nothing stands for itself: it must
+// be escaped, since what follows could otherwise become its digits.
+func unescape(p []byte) (c byte, n int) {
 	var d [1]byte
-	_, err := hex.Decode(d[:], []byte{hi, lo})
-	return d[0], err == nil
+	if len(p) > 2 {
+		if _, err := hex.Decode(d[:], p[1:3]); err == nil {
+			return d[0], 3
+		}
+	}
+	return '%', 1
 }
 
 func appendEscape(buf []byte, c byte) []byte {

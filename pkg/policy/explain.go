@@ -46,10 +46,10 @@ func (a *Attributes) unmet(p *Policy) []Unmet {
 		c := &p.compiled.conditions[i]
 		got := a.all(c.attribute)
 		u := Unmet{Condition: p.Match[i]}
-		held := len(got) == 0 && c.holds(nil)
+		held := len(got) == 0 && a.holds(c, nil)
 		for _, v := range got {
 			u.Got = append(u.Got, string(v.b))
-			held = held || c.holds(v)
+			held = held || a.holds(c, v)
 		}
 		if !held {
 			none = append(none, u)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -41,6 +42,9 @@ func (l *loader) condition(line field) (Condition, bool) {
 	case !ok:
 		l.fault(line.pos, matchExamples, "%s cannot be matched with %s", line.name, kindOf(line.value))
 		return c, false
+	case strings.Contains(strings.TrimSuffix(text, "*"), "*"):
+		l.innerStar(line.pos, text)
+		return c, false
 	case text == "*":
 		c.Kind = Present
 	case text == "absent":
@@ -67,9 +71,15 @@ func (l *loader) alternatives(line field, nodes []ast.Node) []string {
 			l.fault(l.pos(n), "", "a list holds values to compare with, not %s", kindOf(n))
 		case len(nodes) > 1 && strings.HasSuffix(text, "*"):
 			l.fault(l.pos(n), "write a policy for each prefix", "a list holds whole values: %q would not be a prefix here", text)
+		case len(nodes) > 1 && strings.Contains(text, "*"):
+			l.innerStar(l.pos(n), text)
 		default:
 			values = append(values, text)
 		}
 	}
 	return values
+}
+
+func (l *loader) innerStar(pos Position, text string) {
+	l.fault(pos, fmt.Sprintf("to take it literally write a list of one: [%q]", text), "%q: a star stands only at the end", text)
 }

@@ -165,6 +165,8 @@ type Policy struct {
 	// Index numbers the policies of a Set from 0 in file order.
 	Index int
 
+	keyPos   []Position // where Key is written
+	tagPos   Position   // where HashTag is written
 	compiled compiled
 }
 

@@ -254,7 +254,7 @@ func TestShadowChangesNothing(t *testing.T) {
 }
 
 func TestTruncatedAndIgnored(t *testing.T) {
-	d := newDesk(t, "policies:\n  - {id: login, match: {route: login}, key: [ip], algorithm: sliding-log, limit: 10, window: 1m, onStoreFailure: closed}\n  - {id: user, match: {user: u}, key: [user], algorithm: sliding-log, limit: 1, window: 1m, onStoreFailure: open}\n")
+	d := newDesk(t, "policies:\n  - {id: login, match: {route: GET /login}, key: [ip], algorithm: sliding-log, limit: 10, window: 1m, onStoreFailure: closed}\n  - {id: user, match: {user: u}, key: [user], algorithm: sliding-log, limit: 1, window: 1m, onStoreFailure: open}\n")
 	limited := entries("user", "u")
 	limited.HasLimit = true
 	var resp rls.Response
