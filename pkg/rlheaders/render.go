@@ -143,4 +143,10 @@ const maxInteger = 999_999_999_999_999
 func remaining(c *ratelimit.Check) int64 { return int64(min(max(0, c.Result.Remaining), maxInteger)) }
 
 // Seconds are whole seconds, rounded up.
-func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+func Seconds(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}

@@ -3,6 +3,7 @@ package rlheaders_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,8 @@ func TestRender(t *testing.T) {
 		{"store failed, closed", []check{unasked("log", ratelimit.Denied, ratelimit.FromClosed)}, `"log";q=10;w=90`, "", "1", "log"},
 		{"in debt", []check{left("api-free", -5)}, `"free";q=20;w=12`, `"free";r=0;t=4`, "", "api-free"},
 		{"more than an integer may be", []check{left("slow", 1e18)}, `"slow";q=10;w=1728000`, `"slow";r=999999999999999;t=999999999999999`, "", "slow"},
+		{"a wait beyond all time", []check{denied("slow", math.MaxInt64)}, `"slow";q=10;w=1728000`, `"slow";r=0;t=9223372037`, "9223372037", "slow"},
+		{"a debt beyond all time", []check{left("slow", -1e9)}, `"slow";q=10;w=1728000`, `"slow";r=0;t=9223372036855`, "", "slow"},
 		{"two buckets of one policy: the stricter", []check{left("api-free", 7), left("api-free", 2), left("api-free", 9)}, `"free";q=20;w=12`, `"free";r=2;t=2`, "", "api-free"},
 		{"a name that needs quoting", []check{left(`a "q" \z`, 0)}, `"a \"q\" \\z";q=1;w=86400`, `"a \"q\" \\z";r=0;t=86400`, "", `a "q" \z`},
 	}

@@ -97,8 +97,9 @@ func (n *numbers) reset(c *ratelimit.Check, r int64) (t int64, ok bool) {
 	case n.limits.Kind == algorithm.SlidingLog:
 		return Seconds(c.Result.Reset), c.Result.Reset > 0
 	case r == 0:
-		micros := algorithm.Tokens{Level: c.Result.Remaining}.Wait(n.limits, 1, 0)
-		return Seconds(time.Duration(micros) * time.Microsecond), true
+		const micro = int64(time.Second / time.Microsecond)
+		wait := algorithm.Tokens{Level: c.Result.Remaining}.Wait(n.limits, 1, 0)
+		return wait/micro + min(1, wait%micro), true
 	}
 	return int64(min(math.Ceil(float64(r)/n.perSecond), maxInteger)), true
 }
