@@ -140,6 +140,9 @@ type Override struct {
 	Pos     Position
 }
 
+// Expired reports whether o no longer applies at now.
+func (o *Override) Expired(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
+
 // Policy is one rule of a policy file. Everything in it is read-only once its Set exists.
 type Policy struct {
 	ID     string
