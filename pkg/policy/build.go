@@ -24,7 +24,7 @@ func newBuilder(files []*File) *builder {
 }
 
 func (b *builder) fault(pos Position, hint, format string, args ...any) {
-	b.faults = append(b.faults, newFault(pos, hint, format, args...))
+	b.faults.add(newFault(pos, hint, format, args...))
 }
 
 // id gives the id of an attribute that something uses.
