@@ -35,6 +35,9 @@ type Options struct {
 	DrainDelay time.Duration
 	// StopTimeout bounds the time after that for calls under way. 0: 10 s.
 	StopTimeout time.Duration
+	// ForcedTimeout bounds the time for calls under way when the service is told to stop at once: enough for any decision, and for
+	// connections to close in order. 0: 250 ms.
+	ForcedTimeout time.Duration
 	// PollInterval is how often the policy files are compared without an event. 0: 30 s.
 	PollInterval time.Duration
 	// Version and Commit name the build.
@@ -83,7 +86,7 @@ func New(opts Options) (*App, error) {
 	a.service = rls.NewService(a.limiter, a.hooks())
 	a.source = policysource.New(policysource.Options{
 		Path: opts.Policies, PollInterval: opts.PollInterval,
-		OnSet: a.use, OnError: a.reloadFailed, OnWatchError: a.watchFailed,
+		OnSet: a.use, OnError: a.reloadFailed, OnRestored: a.restored, OnWatchError: a.watchFailed,
 	})
 	return a, nil
 }
@@ -104,6 +107,9 @@ func (o *Options) complete() error {
 	}
 	if o.StopTimeout <= 0 {
 		o.StopTimeout = 10 * time.Second
+	}
+	if o.ForcedTimeout <= 0 {
+		o.ForcedTimeout = 250 * time.Millisecond
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

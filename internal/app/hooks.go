@@ -64,6 +64,11 @@ func (a *App) use(set *policy.Set) {
 	a.log.Info("policies loaded", "path", a.opts.Policies, "version", set.Version(), "policies", len(set.Policies()))
 }
 
+// restored tells that what reloadFailed told of is over, though nothing new was loaded.
+func (a *App) restored(set *policy.Set) {
+	a.log.Info("policy files are sound again", "version", set.Version())
+}
+
 func (a *App) reloadFailed(err error) {
 	a.metrics.OnReloadFailed(err)
 	if set := a.source.Set(); set != nil {

@@ -22,7 +22,7 @@ import (
 var ErrForced = errors.New("stopped before all calls were answered")
 
 // Run starts the service and runs it until ctx ends, SIGINT or SIGTERM comes from signals, or a server fails. A second of these
-// signals cuts the calls under way off; SIGHUP reads the policies again. The error says what kept it from starting or
+// signals ends the drain and soon cuts off the calls under way; SIGHUP reads the policies again. The error says what kept it from starting or
 // serving, or is ErrForced.
 func (a *App) Run(ctx context.Context, signals <-chan os.Signal) error {
 	if err := a.Start(ctx); err != nil {
@@ -94,7 +94,7 @@ func (a *App) Reload(ctx context.Context) error {
 }
 
 // Stop says NOT_SERVING, goes on answering for the drain delay, then ends: calls under way are answered if they take no longer
-// than the stop timeout, and cut off (ErrForced) after it or when ctx ends. The admin pages stay until the end.
+// than the stop timeout, or the forced timeout once ctx has ended, and cut off (ErrForced) after that. The admin pages stay until the end.
 func (a *App) Stop(ctx context.Context) error {
 	a.serving.Store(false)
 	a.health.Shutdown()
@@ -122,27 +122,33 @@ func (a *App) startGRPC() error {
 	done := a.serve("grpc", func() error { return server.Serve(listener) })
 	a.closers.push(func(ctx context.Context) error {
 		defer func() { <-done }()
-		return stopGRPC(ctx, server, a.opts.StopTimeout)
+		return a.stopGRPC(ctx, server)
 	})
 	return nil
 }
 
-// stopGRPC lets calls under way finish for at most timeout.
-func stopGRPC(ctx context.Context, server *grpc.Server, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// stopGRPC lets calls under way finish for at most the stop timeout; once ctx has ended, for the forced timeout.
+func (a *App) stopGRPC(ctx context.Context, server *grpc.Server) error {
 	graceful := make(chan struct{})
 	go func() {
 		server.GracefulStop()
 		close(graceful)
 	}()
-	select {
-	case <-graceful:
-		return nil
-	case <-ctx.Done():
-		server.Stop() // ends GracefulStop too
-		<-graceful
-		return ErrForced
+	patience := time.NewTimer(a.opts.StopTimeout)
+	defer patience.Stop()
+	forced := ctx.Done()
+	for {
+		select {
+		case <-graceful:
+			return nil
+		case <-forced:
+			forced = nil
+			patience.Reset(min(a.opts.ForcedTimeout, a.opts.StopTimeout))
+		case <-patience.C:
+			server.Stop() // ends GracefulStop too
+			<-graceful
+			return ErrForced
+		}
 	}
 }
 

@@ -98,6 +98,16 @@ func TestField_DrainsThenForces(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestForcedWithoutCalls: told twice to stop while nobody waits for an answer, the service has cut nothing off.
+func TestForcedWithoutCalls(t *testing.T) {
+	i, signals, done := run(t, func(o *app.Options) { o.DrainDelay, o.ForcedTimeout, o.StopTimeout = time.Hour, patience, time.Hour })
+	i.call("ip", hostname)
+	signals <- syscall.SIGTERM
+	signals <- syscall.SIGTERM
+	require.NoError(t, <-done)
+	require.Contains(t, i.log.String(), "stopping at once")
+}
+
 func TestStopsInOrder(t *testing.T) {
 	i, signals, done := run(t, func(o *app.Options) { o.DrainDelay = time.Millisecond })
 	i.call("ip", hostname)
