@@ -58,22 +58,21 @@ func (t *report) request(set *policy.Set, view *policy.View, req *descriptors.Re
 	if !view.Known() {
 		t.line("  no policy file serves this domain")
 	}
-	var unused, hashes []string
+	var unused []string
+	hash := false
 	for i := range req.Descriptors {
 		for _, e := range req.Descriptors[i].Entries {
 			if !facts.Add(i, e.Key, e.Value) {
 				unused = append(unused, fmt.Sprintf("%q", e.Key))
 			}
-			if view.Attribute(e.Key) == "apiKey" && policy.LooksHashed(string(e.Value)) {
-				hashes = append(hashes, string(e.Value))
-			}
+			hash = hash || view.Attribute(e.Key) == "apiKey" && policy.LooksHashed(string(e.Value))
 		}
 	}
 	for _, f := range facts.Facts() {
 		t.line("  %s = %q", f.Attribute, f.Value)
 	}
-	if len(hashes) > 0 && !t.hashed {
-		t.line("  %s looks like the hash of an API key: give the key itself, or --hashed", strings.Join(hashes, ", "))
+	if hash && !t.hashed {
+		t.line("  the apiKey given looks like a hash: give the key itself, or --hashed")
 	}
 	if len(unused) > 0 {
 		t.line("  no policy has a use for: %s", strings.Join(unused, ", "))

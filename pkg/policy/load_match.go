@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -43,7 +42,7 @@ func (l *loader) condition(line field) (Condition, bool) {
 		l.fault(line.pos, matchExamples, "%s cannot be matched with %s", line.name, kindOf(line.value))
 		return c, false
 	case strings.Contains(strings.TrimSuffix(text, "*"), "*"):
-		l.innerStar(line.pos, text)
+		l.innerStar(line, line.pos)
 		return c, false
 	case text == "*":
 		c.Kind = Present
@@ -70,9 +69,9 @@ func (l *loader) alternatives(line field, nodes []ast.Node) []string {
 		case !ok:
 			l.fault(l.pos(n), "", "a list holds values to compare with, not %s", kindOf(n))
 		case len(nodes) > 1 && strings.HasSuffix(text, "*"):
-			l.fault(l.pos(n), "write a policy for each prefix", "a list holds whole values: %q would not be a prefix here", text)
+			l.fault(l.pos(n), "write a policy for each prefix", "a list holds whole values: a star would make no prefix here")
 		case len(nodes) > 1 && strings.Contains(text, "*"):
-			l.innerStar(l.pos(n), text)
+			l.innerStar(line, l.pos(n))
 		default:
 			values = append(values, text)
 		}
@@ -80,6 +79,7 @@ func (l *loader) alternatives(line field, nodes []ast.Node) []string {
 	return values
 }
 
-func (l *loader) innerStar(pos Position, text string) {
-	l.fault(pos, fmt.Sprintf("to take it literally write a list of one: [%q]", text), "%q: a star stands only at the end", text)
+// innerStar leaves the value out of the message: it may be an API key.
+func (l *loader) innerStar(line field, pos Position) {
+	l.fault(pos, "to take a value literally write a list of one: "+line.name+`: ["…"]`, "a star stands only at the end of a value")
 }
