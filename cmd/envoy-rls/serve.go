@@ -82,7 +82,7 @@ func serve(cmd *cobra.Command, opts app.Options) error {
 	if unknown := unknownVariables(os.Environ(), serveFlags); len(unknown) > 0 {
 		opts.Log.Warn("environment variables that set no flag", "names", strings.Join(unknown, " "))
 	}
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 8) // read at once, whatever the service is doing
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 

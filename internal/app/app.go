@@ -15,6 +15,7 @@ import (
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/policysource"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -42,6 +43,8 @@ type Options struct {
 	PollInterval time.Duration
 	// Version and Commit name the build.
 	Version, Commit string
+	// Read makes a policy set of files. Nil: policy.Load.
+	Read func(paths ...string) (*policy.Set, error)
 	// Log gets what happens. Nil: slog.Default.
 	Log *slog.Logger
 }
@@ -85,11 +88,14 @@ func New(opts Options) (*App, error) {
 	a.limiter = ratelimit.New(ratelimit.Options{Store: a.store, OnDecision: a.onDecision()})
 	a.service = rls.NewService(a.limiter, a.hooks())
 	a.source = policysource.New(policysource.Options{
-		Path: opts.Policies, PollInterval: opts.PollInterval,
+		Path: opts.Policies, PollInterval: opts.PollInterval, Read: opts.Read,
 		OnSet: a.use, OnError: a.reloadFailed, OnRestored: a.restored, OnWatchError: a.watchFailed,
 	})
 	return a, nil
 }
+
+// mostBuckets is the largest bound that is taken for one: about a terabyte.
+const mostBuckets = 10_000_000_000
 
 func (o *Options) complete() error {
 	var faults []error
@@ -101,6 +107,9 @@ func (o *Options) complete() error {
 	}
 	if o.MaxBuckets != 0 && o.MaxBuckets < 16 {
 		faults = append(faults, fmt.Errorf("max-buckets: %d is less than 16", o.MaxBuckets))
+	}
+	if o.MaxBuckets > mostBuckets {
+		faults = append(faults, fmt.Errorf("max-buckets: %d is more than %d: no machine has the memory", o.MaxBuckets, mostBuckets))
 	}
 	if o.DrainDelay < 0 {
 		faults = append(faults, fmt.Errorf("drain-delay: %v is negative", o.DrainDelay))
