@@ -60,6 +60,7 @@ func (a *App) onDecision() func(*ratelimit.Decision) {
 // use puts a new policy set in force.
 func (a *App) use(set *policy.Set) {
 	a.metrics.Use(set)
+	a.service.Prepare(set)
 	a.limiter.Use(set)
 	a.log.Info("policies loaded", "path", a.opts.Policies, "version", set.Version(), "policies", len(set.Policies()))
 }

@@ -223,10 +223,26 @@ func TestRenderFollowsTheSet(t *testing.T) {
 	var a rlheaders.Answer
 	one := load(t, "policies:\n  - {id: x, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n")
 	two := load(t, "policies:\n  - {id: y, key: [ip], algorithm: sliding-log, limit: 3, window: 1s, onStoreFailure: open}\n  - {id: x, key: [ip], algorithm: token-bucket, capacity: 2, refillPerDay: 1, onStoreFailure: open}\n")
+	r.Prepare(one)
 	for range 2 {
+		r.Prepare(two)
 		r.Render(decide(one, left("x", 1)), &a)
 		require.Equal(t, `"x";q=1;w=86400`, string(a.Policy))
 		r.Render(decide(two, left("x", 1)), &a)
 		require.Equal(t, `"x";q=2;w=172800`, string(a.Policy))
+	}
+}
+
+// BenchmarkPrepare is what a reload costs the renderer.
+func BenchmarkPrepare(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("policies:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - {id: p%d, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n", i)
+	}
+	set := load(b, text.String())
+	for b.Loop() {
+		var r rlheaders.Renderer
+		r.Prepare(set)
 	}
 }

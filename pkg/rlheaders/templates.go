@@ -29,11 +29,13 @@ type numbers struct {
 
 // templates gives those of set. While a reload is under way two of them may be made in turn, which costs time only.
 func (r *Renderer) templates(set *policy.Set) *templates {
-	if t := r.current.Load(); t != nil && t.set == set {
-		return t
+	for i := range r.kept {
+		if t := r.kept[i].Load(); t != nil && t.set == set {
+			return t
+		}
 	}
 	t := newTemplates(set)
-	r.current.Store(t)
+	r.kept[r.last.Add(1)%uint32(len(r.kept))].Store(t)
 	return t
 }
 

@@ -58,6 +58,9 @@ func NewService(l *ratelimit.Limiter, h Hooks) *Service {
 	return &Service{limiter: l, hooks: h}
 }
 
+// Prepare makes what answers under set need. Called before the limiter uses a set, it spares the first calls the wait.
+func (s *Service) Prepare(set *policy.Set) { s.renderer.Prepare(set) }
+
 // ShouldRateLimit decides req. The only errors are those of a caller that sends no domain or no descriptors: nothing that a
 // client of Envoy controls gives one, for Envoy lets a request through when its call fails.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *descriptors.Request, resp *Response) error {
