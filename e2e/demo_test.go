@@ -26,14 +26,14 @@ type demo struct {
 	lines *bufio.Scanner // what it prints
 }
 
-func startDemo(t *testing.T, service string, flags ...string) *demo {
+func startDemo(t *testing.T, service, policies string, flags ...string) *demo {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "demo")
 	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/demo").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
 	d := &demo{}
-	args := []string{"--root", "..", "--envoy", binaries.envoy, "--service", service, "--policies", "../config/policies.yaml"}
+	args := []string{"--root", "..", "--envoy", binaries.envoy, "--service", service, "--policies", policies}
 	for _, name := range []string{
 		"--port", "--envoy-admin-port", "--grpc-port", "--admin-port", "--upstream-port", "--second-grpc-port", "--second-admin-port",
 	} {
@@ -87,9 +87,18 @@ func (d *demo) requireGone(t *testing.T) {
 const welcomeEnd = "Ctrl-C stops everything"
 
 func TestDemo(t *testing.T) {
-	d := startDemo(t, binaries.service)
+	policies := filepath.Join(t.TempDir(), "policies.yaml")
+	shipped, err := os.ReadFile("../config/policies.yaml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(policies, shipped, 0o600))
+	d := startDemo(t, binaries.service, policies)
 	welcome := d.readUntil(t, welcomeEnd)
-	require.Equal(t, 3, strings.Count(welcome, "\n  "), "three commands to try:\n%s", welcome)
+	require.Contains(t, welcome, "policies loaded", "the service's log is seen")
+	for _, match := range regexp.MustCompile(`(?m)^  (http://\S+)`).FindAllStringSubmatch(welcome, -1) {
+		_, err := harness.Get(t.Context(), match[1])
+		require.NoError(t, err, "a page that the welcome names")
+	}
+	require.Equal(t, 9, strings.Count(welcome, "\n  "), "four pages and five commands to try:\n%s", welcome)
 
 	client := harness.Client{Addr: d.edge}
 	defer client.Close()
@@ -105,6 +114,12 @@ func TestDemo(t *testing.T) {
 	denial := d.readUntil(t, "^denied")
 	require.Equal(t, "denied 429 GET / policy=api-free source=store client=127.0.0.1 flags=RL\n", denial)
 
+	require.NoError(t, os.WriteFile(policies, []byte(strings.Replace(string(shipped), "capacity: 20\n", "capcity: 20\n", 1)), 0o600))
+	d.readUntil(t, "^policies not loaded; the old ones stay")
+	d.readUntil(t, `policies\.yaml:\d+:\d+: .*"capcity"`)
+	require.NoError(t, os.WriteFile(policies, []byte(strings.Replace(string(shipped), "capacity: 20\n", "capacity: 30\n", 1)), 0o600))
+	d.readUntil(t, "^policies loaded")
+
 	require.NoError(t, d.Signal(os.Interrupt))
 	require.Contains(t, d.readUntil(t, ""), "stopping")
 	code, err := d.Wait(t.Context())
@@ -117,7 +132,7 @@ func TestDemoOnRedis(t *testing.T) {
 	if _, err := redistest.Find(); err != nil && os.Getenv(redistest.NeedEnv) == "" {
 		t.Skip(err)
 	}
-	d := startDemo(t, binaries.service, "--store", "redis")
+	d := startDemo(t, binaries.service, "../config/policies.yaml", "--store", "redis")
 	welcome := d.readUntil(t, welcomeEnd)
 	_, nodes, found := strings.Cut(welcome, "(redis-cli -c -p PORT):")
 	require.True(t, found, welcome)
@@ -147,7 +162,7 @@ func TestDemoSaysWhichProcessDied(t *testing.T) {
 	service := filepath.Join(dir, "service")
 	script := "#!/bin/sh\necho $$ >'" + dir + "/pid'\nexec '" + binaries.service + "' \"$@\"\n"
 	require.NoError(t, os.WriteFile(service, []byte(script), 0o700)) //nolint:gosec // has to be executable
-	d := startDemo(t, service)
+	d := startDemo(t, service, "../config/policies.yaml")
 	d.readUntil(t, welcomeEnd)
 
 	pid, err := os.ReadFile(dir + "/pid")
@@ -172,5 +187,5 @@ func TestDemoNamesTheFlagForATakenPort(t *testing.T) {
 	out, err = exec.Command(program, "--upstream-port", taken).CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "port "+taken)
-	require.Contains(t, string(out), "DEMO_UPSTREAM_PORT=PORT or --upstream-port PORT")
+	require.Contains(t, string(out), "DEMO_UPSTREAM_PORT=PORT make run")
 }

@@ -15,7 +15,7 @@ for dir in $dirs; do
   names=$(go test -list '^Fuzz' .)
   for name in $(grep '^Fuzz' <<<"$names"); do
     found=$((found + 1))
-    step "fuzz ${dir#"$ROOT"/} $name for $duration" go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" .
+    step "fuzz ${dir#"$ROOT"/} $name for $duration" go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" -fuzzminimizetime 10x .
   done
 done
 if [ "$found" -eq 0 ]; then

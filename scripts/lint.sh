@@ -42,7 +42,7 @@ vulnerabilities() {
 
 # unreachable tells a network that cannot reach the database from every other failure.
 unreachable() {
-  grep -q 'vuln\.go\.dev' <<<"$1" &&
+  grep -qi 'vuln' <<<"$1" &&
     grep -Eq 'no such host|dial tcp|i/o timeout|connection refused|network is unreachable|TLS handshake timeout|proxyconnect|: (Forbidden|Bad Gateway|Gateway Timeout|Service Unavailable|Proxy Authentication Required)$' <<<"$1"
 }
 

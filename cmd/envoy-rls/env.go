@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,6 +35,23 @@ func fromEnv(flags ...string) func(*cobra.Command, []string) error {
 		}
 		return nil
 	}
+}
+
+// injected are variables that Kubernetes sets in every container for a Service named envoy-rls.
+var injected = regexp.MustCompile(`^ENVOY_RLS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?)$`)
+
+// unknownVariables names the variables of environ (NAME=VALUE) that look as if they set a flag and set none: most likely misspelt.
+func unknownVariables(environ, flags []string) []string {
+	var names []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		isFlag := slices.ContainsFunc(flags, func(flag string) bool { return envName(flag) == name })
+		if strings.HasPrefix(name, envName("")) && !isFlag && !injected.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // choice is a flag whose value is one of a few words.

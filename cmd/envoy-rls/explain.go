@@ -24,6 +24,7 @@ type asked struct {
 	attrs    []string
 	cost     uint64
 	json     string
+	hashed   bool
 }
 
 func newExplain() *cobra.Command {
@@ -35,23 +36,31 @@ func newExplain() *cobra.Command {
 by which numbers, and what its client would be told if every bucket were full. Nothing is charged and no service is asked.
 
 The request is given by its attributes, or as Envoy's own: a RateLimitRequest in JSON. An attribute that is given twice has two
-values, each in a descriptor of its own. API keys are shown as their hashes, in the form that a policy file may have.
+values, each in a descriptor of its own. API keys are shown as their hashes, in the form that a policy file may have. Who knows only the
+hash gives that, with --hashed.
 
 Without --domain the only domain of the files is meant.`,
 		Example: `  envoy-rls explain --policies config/policies.yaml --attr route="POST /auth/login" --attr ip=203.0.113.7 --attr username=alice --cost 1
   envoy-rls explain --attr plan=free --attr apiKey=k1 --attr tenant=demo
+  envoy-rls explain --attr plan=pro --attr apiKey=ak_5b11618c2e440278 --attr tenant=demo --hashed
   echo '{"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "203.0.113.7"}]}]}' | envoy-rls explain --json -`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.check(cmd); err != nil {
+				return err
+			}
 			set, err := policy.Load(a.policies)
 			if err != nil {
 				return faulty(err)
+			}
+			if a.hashed {
+				set = set.WithHashedKeys()
 			}
 			var req descriptors.Request
 			if err := a.request(&req, set, cmd); err != nil {
 				return err
 			}
-			return explain(cmd.OutOrStdout(), set, &req)
+			return explain(cmd.OutOrStdout(), set, &req, a.hashed)
 		},
 	}
 	flags := cmd.Flags()
@@ -61,11 +70,32 @@ Without --domain the only domain of the files is meant.`,
 	flags.StringArrayVar(&a.attrs, "attr", nil, "an attribute: NAME=VALUE; may be repeated")
 	flags.Uint64Var(&a.cost, "cost", 1, "what the request costs; 0 only looks")
 	flags.StringVar(&a.json, "json", "", "file with a RateLimitRequest in JSON; - is standard input")
-	cmd.MarkFlagsMutuallyExclusive("json", "attr")
-	cmd.MarkFlagsMutuallyExclusive("json", "domain")
-	cmd.MarkFlagsMutuallyExclusive("json", "cost")
-	cmd.MarkFlagsOneRequired("json", "attr")
+	flags.BoolVar(&a.hashed, "hashed", false, "API keys of the form ak_… are hashes, not keys")
 	return cmd
+}
+
+// noArguments says how to give what was given as an argument.
+func noArguments(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case strings.Contains(args[0], "="):
+		return misused("attributes are given as --attr %s", args[0])
+	}
+	return misused("%q is not a flag: the policy files are given as --policies, attributes as --attr NAME=VALUE", args[0])
+}
+
+// check sees to it that there is one request to explain.
+func (a *asked) check(cmd *cobra.Command) error {
+	if a.json == "" && len(a.attrs) == 0 {
+		return misused("say which request to explain: --attr NAME=VALUE for each attribute, or --json FILE")
+	}
+	for _, name := range []string{"attr", "domain", "cost"} {
+		if a.json != "" && cmd.Flags().Changed(name) {
+			return misused("--%s does not go with --json, which gives the whole request", name)
+		}
+	}
+	return nil
 }
 
 // request fills req with the request that is asked about.
@@ -92,11 +122,11 @@ func (a *asked) fromAttrs(req *descriptors.Request) error {
 	for _, attr := range a.attrs {
 		name, value, ok := strings.Cut(attr, "=")
 		if !ok || name == "" {
-			return exitError{exitUsage, fmt.Errorf("--attr %s: must be NAME=VALUE", attr)}
+			return misused("--attr %s: must be NAME=VALUE", attr)
 		}
 		n := seen[name]
 		if seen[name]++; n == descriptors.MaxDescriptors {
-			return exitError{exitUsage, fmt.Errorf("--attr %s: more than %d values of one attribute", name, n)}
+			return misused("--attr %s: more than %d values of one attribute", name, n)
 		}
 		if n == len(req.Descriptors) {
 			req.Descriptors = append(req.Descriptors, descriptors.Descriptor{})

@@ -21,6 +21,9 @@ func TestExplain(t *testing.T) {
 		{"shadow", []string{"--attr", "method=GET", "--attr", "path=//v1/./items?x=1", "--attr", "plan=pro", "--attr", "tenant=acme"}, ""},
 		{"several-values", []string{"--attr", "ip=203.0.113.7", "--attr", "ip=203.0.113.8"}, ""},
 		{"other-domain", []string{"--domain", "core", "--attr", "ip=203.0.113.7"}, ""},
+		{"hash", []string{"--attr", "plan=free", "--attr", "apiKey=ak_5b11618c2e440278", "--attr", "tenant=acme"}, ""},
+		{"hashed", []string{"--attr", "plan=free", "--attr", "apiKey=ak_5b11618c2e440278", "--attr", "tenant=acme", "--hashed"}, ""},
+		{"expired", []string{"--policies", "testdata/expired.yaml", "--attr", "tenant=acme"}, ""},
 		{"json", []string{"--json", "-"}, `{"domain": "edge", "hitsAddend": 2, "descriptors": [
 			{"entries": [{"key": "remote_address", "value": "2001:db8:1:2::9"}]},
 			{"entries": [{"key": "api_key", "value": "k1"}, {"key": "plan", "value": "free"}], "hitsAddend": 0}]}`},

@@ -16,9 +16,9 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/rlheaders"
 )
 
-// explain writes all about req under set.
-func explain(out io.Writer, set *policy.Set, req *descriptors.Request) error {
-	var t report
+// explain writes all about req under set. hashed: API keys may be given as their hashes.
+func explain(out io.Writer, set *policy.Set, req *descriptors.Request, hashed bool) error {
+	t := report{hashed: hashed}
 	var facts policy.Attributes
 	view := set.View(req.Domain)
 	facts.Reset(view)
@@ -45,7 +45,10 @@ func explain(out io.Writer, set *policy.Set, req *descriptors.Request) error {
 }
 
 // report is the text that explain prints.
-type report struct{ strings.Builder }
+type report struct {
+	strings.Builder
+	hashed bool
+}
 
 func (t *report) line(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
 
@@ -56,15 +59,20 @@ func (t *report) request(set *policy.Set, view *policy.View, req *descriptors.Re
 		t.line("  no policy file serves this domain")
 	}
 	var unused []string
+	hash := false
 	for i := range req.Descriptors {
 		for _, e := range req.Descriptors[i].Entries {
 			if !facts.Add(i, e.Key, e.Value) {
 				unused = append(unused, fmt.Sprintf("%q", e.Key))
 			}
+			hash = hash || view.Attribute(e.Key) == "apiKey" && policy.LooksHashed(string(e.Value))
 		}
 	}
 	for _, f := range facts.Facts() {
 		t.line("  %s = %q", f.Attribute, f.Value)
+	}
+	if hash && !t.hashed {
+		t.line("  the apiKey given looks like a hash: give the key itself, or --hashed")
 	}
 	if len(unused) > 0 {
 		t.line("  no policy has a use for: %s", strings.Join(unused, ", "))
@@ -91,6 +99,9 @@ func (t *report) matching(list []policy.Explanation) {
 		t.line("  %s  %s%s", e.Policy.ID, e.Policy.Pos, mode)
 		for i := range e.Hits {
 			t.hit(&e.Hits[i])
+		}
+		for _, o := range e.Expired {
+			t.line("    override  %s expired %s%s", o.Pos, o.Until.Format(time.RFC3339), comment(o))
 		}
 	}
 }
@@ -123,20 +134,23 @@ func tagOf(key string) string {
 }
 
 func remark(o *policy.Override) string {
-	text := ""
-	if !o.Until.IsZero() {
-		text = " until " + o.Until.Format(time.RFC3339)
+	if o.Until.IsZero() {
+		return comment(o)
 	}
-	if o.Comment != "" {
-		text += ": " + o.Comment
+	return " until " + o.Until.Format(time.RFC3339) + comment(o)
+}
+
+func comment(o *policy.Override) string {
+	if o.Comment == "" {
+		return ""
 	}
-	return text
+	return ": " + o.Comment
 }
 
 // numbers are a policy's numbers in the words of the policy file.
 func numbers(n *policy.Numbers) string {
 	if n.Kind == algorithm.SlidingLog {
-		return fmt.Sprintf("%s: limit %s, window %s", n.Kind, decimal(n.Capacity), time.Duration(n.Window)*time.Microsecond)
+		return fmt.Sprintf("%s: limit %s, window %s", n.Kind, decimal(n.Capacity), policy.FormatWindow(n.Window))
 	}
 	unit := map[policy.Unit]string{
 		policy.PerSecond: "Second", policy.PerMinute: "Minute", policy.PerHour: "Hour", policy.PerDay: "Day",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -72,9 +73,13 @@ func TestUsage(t *testing.T) {
 		{"unknown command", []string{"srve"}, "Did you mean this?\n\tserve"},
 		{"unknown flag", []string{"serve", "--polices", "x"}, "unknown flag: --polices"},
 		{"an argument too many", []string{"serve", "x"}, `unknown command "x"`},
-		{"no file", []string{"validate"}, "requires at least 1 arg"},
-		{"nothing to explain", []string{"explain"}, "[json attr]"},
-		{"two requests to explain", []string{"explain", "--json", "-", "--attr", "a=b"}, "none of the others can be"},
+		{"no file", []string{"validate"}, "name the policy files, or a directory of them\nSee envoy-rls validate --help\n"},
+		{"nothing to explain", []string{"explain"}, "say which request to explain: --attr NAME=VALUE for each attribute, or --json FILE\nSee envoy-rls explain --help\n"},
+		{"two requests to explain", []string{"explain", "--json", "-", "--attr", "a=b"}, "--attr does not go with --json"},
+		{"a domain beside JSON", []string{"explain", "--json", "-", "--domain", "edge"}, "--domain does not go with --json"},
+		{"an attribute without its flag", []string{"explain", "plan=team"}, "attributes are given as --attr plan=team\nSee envoy-rls explain --help\n"},
+		{"a file without its flag", []string{"explain", "policies.yaml"}, "the policy files are given as --policies"},
+		{"a flag of explain", []string{"explain", "--atr", "a=b"}, "unknown flag: --atr\nSee envoy-rls explain --help\n"},
 		{"no value", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "ip"}, "--attr ip: must be NAME=VALUE"},
 		{"no name", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "=x"}, "--attr =x: must be NAME=VALUE"},
 		{"not a number", []string{"serve", "--max-buckets", "many"}, `"many" for "--max-buckets"`},
@@ -110,11 +115,52 @@ func TestEnvironment(t *testing.T) {
 
 	t.Setenv("ENVOY_RLS_MAX_BUCKETS", "16")
 	t.Setenv("ENVOY_RLS_DRAIN_DELAY", "0s")
-	t.Setenv("ENVOY_RLS_LOG_FORMAT", "json")
 	t.Setenv("ENVOY_RLS_POLICIES", "testdata/nowhere.yaml")
-	got = envoyRLS("", "serve")
+	got = envoyRLS("", "serve", "--log-format", "text")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.errout, "testdata/nowhere.yaml: no such file")
+}
+
+// TestFailuresInJSON: whoever reads the log as JSON can read why the service did not start.
+func TestFailuresInJSON(t *testing.T) {
+	t.Setenv("ENVOY_RLS_LOG_FORMAT", "json")
+	tests := []struct {
+		name, policies, grpc string
+		code                 int
+		want                 string
+	}{
+		{"no file", "testdata/nowhere.yaml", "127.0.0.1:0", exitFailed, "no such file"},
+		{"faults", "testdata/faulty.yaml", "127.0.0.1:0", exitFaults, "testdata/faulty.yaml:8:21: onStoreFailure cannot be"},
+		{"no port", "testdata/policies.yaml", "127.0.0.1:-1", exitFailed, "grpc-addr: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := envoyRLS("", "serve", "--policies", tt.policies, "--grpc-addr", tt.grpc, "--admin-addr", "127.0.0.1:0", "--debug-addr", "")
+			require.Equal(t, tt.code, got.code)
+			var last struct{ Level, Msg, Error string }
+			for line := range strings.Lines(got.errout) {
+				require.NoError(t, json.Unmarshal([]byte(line), &last), line)
+			}
+			require.Equal(t, "ERROR", last.Level)
+			require.Equal(t, "service failed", last.Msg)
+			require.Contains(t, last.Error, tt.want)
+		})
+	}
+	got := envoyRLS("", "serve", "--max-buckets", "3")
+	require.Equal(t, "envoy-rls: max-buckets: 3 is less than 16\nSee envoy-rls serve --help\n", got.errout, "who mistypes a flag sits at a terminal")
+}
+
+func TestUnknownVariables(t *testing.T) {
+	require.Equal(t, []string{"ENVOY_RLS_POLICY", "ENVOY_RLS_grpc_addr"}, unknownVariables([]string{
+		"ENVOY_RLS_grpc_addr=:1", "ENVOY_RLS_POLICY=x", "ENVOY_RLS_POLICIES=x", "ENVOY_RLS=x", "HOME=/", "ENVOY_RLS_GRPC_ADDR=:1",
+		"ENVOY_RLS_SERVICE_HOST=10.0.0.1", "ENVOY_RLS_SERVICE_PORT=8081", "ENVOY_RLS_SERVICE_PORT_GRPC=8081",
+		"ENVOY_RLS_PORT=tcp://10.0.0.1:8081", "ENVOY_RLS_PORT_8081_TCP=tcp://10.0.0.1:8081", "ENVOY_RLS_PORT_8081_TCP_ADDR=10.0.0.1",
+	}, serveFlags), "what Kubernetes sets for a Service named envoy-rls is nobody's mistake")
+
+	t.Setenv("ENVOY_RLS_POLICY", "x")
+	got := envoyRLS("", "serve", "--policies", "testdata/nowhere.yaml")
+	require.Contains(t, got.errout, `level=WARN msg="environment variables that set no flag" names=`)
+	require.Contains(t, got.errout, "ENVOY_RLS_POLICY")
 }
 
 // TestEveryFlagOfServeHasAVariable would fail for a flag that fromEnv doesn't know.
@@ -125,7 +171,7 @@ func TestEveryFlagOfServeHasAVariable(t *testing.T) {
 	}
 	cmd := newServe()
 	flags := regexp.MustCompile(`(?m)^ +--([a-z-]+)`).FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1)
-	require.Len(t, flags, 17)
+	require.Len(t, flags, len(serveFlags))
 	for _, flag := range flags {
 		name := flag[1]
 		if values[name] == "" {
@@ -144,6 +190,13 @@ func TestValidate(t *testing.T) {
 	got := envoyRLS("", "validate", "testdata/policies.yaml")
 	require.Equal(t, exitOK, got.code, got)
 	require.Regexp(t, `^ok: 4 policies \(1 in shadow mode\), 1 override, for domain edge; version [0-9a-f]{12}\n$`, got.out)
+
+	got = envoyRLS("", "validate", "testdata/policies.yaml", "testdata/expired.yaml")
+	require.Equal(t, exitOK, got.code, got)
+	require.Regexp(t, `^ok: 5 policies \(1 in shadow mode\), 3 overrides \(1 expired\), for domain edge, and for every domain; version`, got.out)
+
+	got = envoyRLS("", "validate", "testdata/expired.yaml")
+	require.Regexp(t, `, 2 overrides \(1 expired\), for every domain; version`, got.out)
 
 	got = envoyRLS("", "validate", "testdata/faulty.yaml", "testdata/policies.yaml")
 	require.Equal(t, exitFaults, got.code)

@@ -22,10 +22,16 @@ type exitError struct {
 	err  error
 }
 
+// errLogged is in the chain of an error that the log has told of.
+var errLogged = errors.New("logged")
+
 func (e exitError) Error() string { return e.err.Error() }
 func (e exitError) Unwrap() error { return e.err }
 
 func faulty(err error) error { return exitError{exitFaults, err} }
+func misused(format string, args ...any) error {
+	return exitError{exitUsage, fmt.Errorf(format, args...)}
+}
 func failed(err error) error { return exitError{exitFailed, err} }
 
 // run is the program. It returns the exit code.
@@ -35,17 +41,21 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	if err == nil {
 		return exitOK
 	}
 	var known exitError
 	if !errors.As(err, &known) { // all that cobra itself finds is about the command line
-		known = exitError{exitUsage, fmt.Errorf("%w\nSee envoy-rls --help", err)}
+		known = exitError{exitUsage, err}
 	}
-	if known.code == exitFaults {
+	switch {
+	case errors.Is(err, errLogged):
+	case known.code == exitFaults:
 		_, _ = fmt.Fprintln(stderr, known) // begins with the place
-	} else {
+	case known.code == exitUsage:
+		_, _ = fmt.Fprintf(stderr, "envoy-rls: %v\nSee %s --help\n", known, cmd.CommandPath())
+	default:
 		_, _ = fmt.Fprintln(stderr, "envoy-rls:", known)
 	}
 	return known.code

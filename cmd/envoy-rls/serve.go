@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,6 +15,11 @@ import (
 	"github.com/envoy-rls/envoy-rls/internal/app"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
+
+var serveFlags = []string{
+	"policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
+	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "drain-delay", "log-format", "log-level",
+}
 
 func newServe() *cobra.Command {
 	var opts app.Options
@@ -30,18 +36,20 @@ faults leaves the policies that were in force.
 Each flag can also be given in the environment: --grpc-addr as ENVOY_RLS_GRPC_ADDR, and so on. The flag wins.
 
 SIGTERM and SIGINT stop the service: it reports NOT_SERVING, goes on answering for the drain delay, then finishes the calls under
-way. A second one cuts them off. SIGHUP reads the policies again.`,
+way. A second one ends the delay and cuts off what is not answered in a quarter of a second. SIGHUP reads the policies again.
+
+The log goes to standard error. With --log-format json, so does what keeps the service from starting or going on, as a line of the
+log; only a wrong command line or environment is told in plain text.`,
 		Example: `  envoy-rls serve --policies config/policies.yaml
   envoy-rls serve --policies /etc/envoy-rls --log-format json
   ENVOY_RLS_GRPC_ADDR=127.0.0.1:8081 envoy-rls serve`,
-		Args: cobra.NoArgs,
-		PreRunE: fromEnv("policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
-			"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "drain-delay", "log-format", "log-level"),
+		Args:    cobra.NoArgs,
+		PreRunE: fromEnv(serveFlags...),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Store, opts.Redis.Mode = store.value, mode.value
 			opts.Version, opts.Commit = build()
 			opts.Log = newLog(cmd.ErrOrStderr(), format.value, level.value)
-			return serve(cmd, opts)
+			return logged(serve(cmd, opts), opts.Log, format.value)
 		},
 	}
 	flags := cmd.Flags()
@@ -74,7 +82,10 @@ func serve(cmd *cobra.Command, opts app.Options) error {
 	if err != nil {
 		return exitError{exitUsage, err}
 	}
-	signals := make(chan os.Signal, 2)
+	if unknown := unknownVariables(os.Environ(), serveFlags); len(unknown) > 0 {
+		opts.Log.Warn("environment variables that set no flag", "names", strings.Join(unknown, " "))
+	}
+	signals := make(chan os.Signal, 8) // read at once, whatever the service is doing
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
@@ -87,6 +98,16 @@ func serve(cmd *cobra.Command, opts app.Options) error {
 		return faulty(faults)
 	}
 	return failed(err)
+}
+
+// logged puts what ended the service into a log that programs read: they would stumble over plain text.
+func logged(err error, log *slog.Logger, format string) error {
+	var known exitError
+	if format != "json" || !errors.As(err, &known) || known.code == exitUsage {
+		return err
+	}
+	log.Error("service failed", "error", known.Error())
+	return errors.Join(err, errLogged)
 }
 
 func newLog(w io.Writer, format, level string) *slog.Logger {

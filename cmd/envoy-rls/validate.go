@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,12 @@ func newValidate() *cobra.Command {
 Prints what they hold and exits with 0, or prints every fault with its place and exits with 1.`,
 		Example: `  envoy-rls validate config/policies.yaml
   envoy-rls validate edge.yaml internal.yaml`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, paths []string) error {
+			if len(paths) == 0 {
+				return misused("name the policy files, or a directory of them")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			set, err := policy.Load(paths...)
 			if err != nil {
@@ -32,19 +39,38 @@ Prints what they hold and exits with 0, or prints every fault with its place and
 
 // summary tells what a set holds.
 func summary(set *policy.Set) string {
-	overrides, shadow := 0, 0
+	overrides, expired, shadow := 0, 0, 0
+	now := time.Now()
 	for _, p := range set.Policies() {
 		overrides += len(p.Overrides)
+		for i := range p.Overrides {
+			if p.Overrides[i].Expired(now) {
+				expired++
+			}
+		}
 		if p.Mode == policy.Shadow {
 			shadow++
 		}
 	}
-	domains := "every domain"
-	if list := set.Domains(); len(list) > 0 {
-		domains = "domain " + strings.Join(list, ", ")
+	over := ""
+	if expired > 0 {
+		over = fmt.Sprintf(" (%d expired)", expired)
 	}
-	return fmt.Sprintf("ok: %s (%d in shadow mode), %s, for %s; version %s\n",
-		count(len(set.Policies()), "policy", "policies"), shadow, count(overrides, "override", "overrides"), domains, set.Version())
+	return fmt.Sprintf("ok: %s (%d in shadow mode), %s%s, for %s; version %s\n",
+		count(len(set.Policies()), "policy", "policies"), shadow, count(overrides, "override", "overrides"), over, domains(set), set.Version())
+}
+
+// domains tells which requests the policies are for.
+func domains(set *policy.Set) string {
+	list := set.Domains()
+	if len(list) == 0 {
+		return "every domain"
+	}
+	text := "domain " + strings.Join(list, ", ")
+	if slices.ContainsFunc(set.Policies(), func(p *policy.Policy) bool { return p.Domain == "" }) {
+		text += ", and for every domain"
+	}
+	return text
 }
 
 func count(n int, one, many string) string {

@@ -63,10 +63,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isLogin judges as the most lenient upstream might: it takes any method but GET and HEAD, decodes the path, folds case, cleans dots and slashes,
+// isLogin judges as the most lenient upstream might: it takes any method that may carry a body, decodes the path, folds case, cleans dots and slashes,
 // drops path parameters, suffixes and white space.
 func isLogin(r *http.Request) bool {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions: // the last is a browser asking first
 		return false
 	}
 	segments := strings.Split(strings.ReplaceAll(r.URL.Path, `\`, "/"), "/")

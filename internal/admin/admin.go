@@ -74,9 +74,27 @@ type RedisStatus struct {
 	MayEvict *bool `json:"mayEvict,omitempty"`
 }
 
-// Handler serves /healthz, /readyz, /metrics and /api/v1.
+// page is what somebody can ask for.
+type page struct {
+	Path  string `json:"path"`
+	Shows string `json:"shows"`
+}
+
+// pages are all that Handler serves, besides the list of them.
+var pages = []page{
+	{"/healthz", "200 while the process runs"},
+	{"/readyz", "200 while the service should get requests, else 503 and why not"},
+	{"/metrics", "metrics for Prometheus"},
+	{"/api/v1/status", "the build, the policy files and what is wrong with them, the store"},
+	{"/api/v1/policies", "the policies in force"},
+}
+
+// Handler serves the pages, and the list of them at /.
 func Handler(o Options) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("/{$}", read(func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string][]page{"pages": pages})
+	}))
 	mux.Handle("/healthz", read(func(w http.ResponseWriter, _ *http.Request) {
 		text(w, http.StatusOK, "ok")
 	}))

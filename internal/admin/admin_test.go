@@ -65,6 +65,8 @@ func TestPages(t *testing.T) {
 		{"head", "HEAD", "/api/v1/status", pages{}, 200, "application/json", ""},
 		{"post", "POST", "/api/v1/policies", pages{set: loaded}, 405, "application/json", `can only be read`},
 		{"delete", "DELETE", "/readyz", pages{}, 405, "application/json", `can only be read`},
+		{"root", "GET", "/", pages{}, 200, "application/json", `"path": "/api/v1/status"`},
+		{"post to the root", "POST", "/", pages{}, 405, "application/json", `can only be read`},
 		{"unknown", "GET", "/api/v2/status", pages{}, 404, "application/json", `there is no /api/v2/status`},
 		{"unknown with odd bytes", "GET", "/%ff%22", pages{}, 404, "application/json", "there is no /\uFFFD"},
 		{"below a page", "GET", "/healthz/x", pages{}, 404, "application/json", `there is no /healthz/x`},
@@ -85,6 +87,22 @@ func TestPages(t *testing.T) {
 				require.Equal(t, "GET, HEAD", got.Header().Get("Allow"))
 			}
 		})
+	}
+}
+
+// TestRootListsEveryPage follows the list, so that no path on it is a dead end.
+func TestRootListsEveryPage(t *testing.T) {
+	loaded, err := policy.Load("testdata/policies.yaml")
+	require.NoError(t, err)
+	p := pages{set: loaded}
+	var list struct {
+		Pages []struct{ Path, Shows string }
+	}
+	require.NoError(t, json.Unmarshal(p.ask("GET", "/").Body.Bytes(), &list))
+	require.Len(t, list.Pages, 5)
+	for _, page := range list.Pages {
+		require.Equal(t, 200, p.ask("GET", page.Path).Code, page.Path)
+		require.NotEmpty(t, page.Shows)
 	}
 }
 

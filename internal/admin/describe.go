@@ -120,7 +120,7 @@ func describeNumbers(n policy.Numbers, charge policy.Charge) numbersView {
 	v := numbersView{Algorithm: n.Kind.String()}
 	if n.Kind == algorithm.SlidingLog {
 		v.Limit = &n.Capacity
-		v.Window = (time.Duration(n.Window) * time.Microsecond).String()
+		v.Window = policy.FormatWindow(n.Window)
 		return v
 	}
 	v.Capacity = &n.Capacity

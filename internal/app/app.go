@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/policysource"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -38,10 +39,15 @@ type Options struct {
 	DrainDelay time.Duration
 	// StopTimeout bounds the time after that for calls under way. 0: 10 s.
 	StopTimeout time.Duration
+	// ForcedTimeout bounds the time for calls under way when the service is told to stop at once: enough for any decision, and for
+	// connections to close in order. 0: 250 ms.
+	ForcedTimeout time.Duration
 	// PollInterval is how often the policy files are compared without an event. 0: 30 s.
 	PollInterval time.Duration
 	// Version and Commit name the build.
 	Version, Commit string
+	// Read makes a policy set of files. Nil: policy.Load.
+	Read func(paths ...string) (*policy.Set, error)
 	// Log gets what happens. Nil: slog.Default.
 	Log *slog.Logger
 }
@@ -90,11 +96,14 @@ func New(opts Options) (*App, error) {
 	a.limiter = ratelimit.New(ratelimit.Options{Store: store, OnDecision: a.onDecision()})
 	a.service = rls.NewService(a.limiter, a.hooks())
 	a.source = policysource.New(policysource.Options{
-		Path: opts.Policies, PollInterval: opts.PollInterval,
-		OnSet: a.use, OnError: a.reloadFailed, OnWatchError: a.watchFailed,
+		Path: opts.Policies, PollInterval: opts.PollInterval, Read: opts.Read,
+		OnSet: a.use, OnError: a.reloadFailed, OnRestored: a.restored, OnWatchError: a.watchFailed,
 	})
 	return a, nil
 }
+
+// mostBuckets is the largest bound that is taken for one: about a terabyte.
+const mostBuckets = 10_000_000_000
 
 func (o *Options) complete() error {
 	var faults []error
@@ -113,11 +122,17 @@ func (o *Options) complete() error {
 	if o.MaxBuckets != 0 && o.MaxBuckets < 16 {
 		faults = append(faults, fmt.Errorf("max-buckets: %d is less than 16", o.MaxBuckets))
 	}
+	if o.MaxBuckets > mostBuckets {
+		faults = append(faults, fmt.Errorf("max-buckets: %d is more than %d: no machine has the memory", o.MaxBuckets, mostBuckets))
+	}
 	if o.DrainDelay < 0 {
 		faults = append(faults, fmt.Errorf("drain-delay: %v is negative", o.DrainDelay))
 	}
 	if o.StopTimeout <= 0 {
 		o.StopTimeout = 10 * time.Second
+	}
+	if o.ForcedTimeout <= 0 {
+		o.ForcedTimeout = 250 * time.Millisecond
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -59,8 +59,14 @@ func (a *App) onDecision() func(*ratelimit.Decision) {
 // use puts a new policy set in force.
 func (a *App) use(set *policy.Set) {
 	a.metrics.Use(set)
+	a.service.Prepare(set)
 	a.limiter.Use(set)
 	a.log.Info("policies loaded", "path", a.opts.Policies, "version", set.Version(), "policies", len(set.Policies()))
+}
+
+// restored tells that what reloadFailed told of is over, though nothing new was loaded.
+func (a *App) restored(set *policy.Set) {
+	a.log.Info("policy files are sound again", "version", set.Version())
 }
 
 func (a *App) reloadFailed(err error) {

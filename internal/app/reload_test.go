@@ -71,6 +71,7 @@ func TestFaultTakenBack(t *testing.T) {
 	i := start(t, perIP)
 	require.Error(t, i.reload("nonsense"))
 	require.NoError(t, i.reload(perIP))
+	require.Contains(t, i.log.String(), `level=INFO msg="policy files are sound again" version=`+i.status().Policies.Version)
 	require.Equal(t, "0", i.metric("envoy_rls_reload_failing"))
 	require.Empty(t, i.status().Policies.Error)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,14 +23,19 @@ import (
 var ErrForced = errors.New("stopped before all calls were answered")
 
 // Run starts the service and runs it until ctx ends, SIGINT or SIGTERM comes from signals, or a server fails. A second of these
-// signals cuts the calls under way off; SIGHUP reads the policies again. The error says what kept it from starting or
+// signals ends the drain and soon cuts off the calls under way; SIGHUP reads the policies again. The error says what kept it from starting or
 // serving, or is ErrForced.
 func (a *App) Run(ctx context.Context, signals <-chan os.Signal) error {
-	if err := a.Start(ctx); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	sorted := sortSignals(ctx, signals)
+	defer sorted.done.Wait()
+	defer cancel()
+	if serving, err := a.startUnless(ctx, sorted.stop); !serving {
 		return err
 	}
 	a.startGC()
-	cause := a.wait(ctx, signals)
+	go a.reloadOn(ctx, sorted.reload) // ends by itself, like the reading of files that it may be in
+	cause := a.wait(ctx, sorted.stop)
 	stopping, force := context.WithCancel(context.Background())
 	defer force()
 	stopped := make(chan error, 1)
@@ -38,32 +44,97 @@ func (a *App) Run(ctx context.Context, signals <-chan os.Signal) error {
 		select {
 		case err := <-stopped:
 			return errors.Join(cause, err)
-		case sig := <-signals:
-			if sig != syscall.SIGHUP {
-				a.log.Warn("stopping at once", "signal", sig.String())
-				force()
+		case sig := <-sorted.stop:
+			a.log.Warn("stopping at once", "signal", sig.String())
+			force()
+		}
+	}
+}
+
+// startUnless starts the service unless a signal to stop comes before it serves. Reading files cannot be broken off, and must
+// not keep the program when it hangs, as on a dead network disk: it is then left to end by itself.
+func (a *App) startUnless(ctx context.Context, stop chan os.Signal) (serving bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	started := make(chan error, 1)
+	go func() { started <- a.Start(ctx) }()
+	select {
+	case err := <-started:
+		return err == nil, err
+	case sig := <-stop:
+		a.log.Info("stopping before it served", "signal", sig.String())
+		cancel()
+		select {
+		case err := <-started:
+			if err != nil {
+				return false, nil
 			}
+			stop <- sig // it had just begun to serve after all
+			return true, nil
+		case <-time.After(a.opts.ForcedTimeout):
+			return false, nil
+		}
+	}
+}
+
+// orders are signals by what they ask for. Many of one kind count as one or two, and none hides another kind.
+type orders struct {
+	stop   chan os.Signal
+	reload chan struct{}
+	done   sync.WaitGroup
+}
+
+func sortSignals(ctx context.Context, signals <-chan os.Signal) *orders {
+	o := &orders{stop: make(chan os.Signal, 2), reload: make(chan struct{}, 1)}
+	o.done.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case sig := <-signals:
+				o.put(sig)
+			}
+		}
+	})
+	return o
+}
+
+func (o *orders) put(sig os.Signal) {
+	if sig == syscall.SIGHUP {
+		select {
+		case o.reload <- struct{}{}:
+		default:
+		}
+		return
+	}
+	select {
+	case o.stop <- sig:
+	default:
+	}
+}
+
+func (a *App) reloadOn(ctx context.Context, orders <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-orders:
+			_ = a.Reload(ctx) // logged and counted
 		}
 	}
 }
 
 // wait returns when the service is to stop: nil if it was told so, else what broke.
-func (a *App) wait(ctx context.Context, signals <-chan os.Signal) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-a.broken:
-			a.log.Error("cannot serve", "error", err)
-			return err
-		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				_ = a.Reload(ctx) // logged and counted
-				continue
-			}
-			a.log.Info("stopping", "signal", sig.String(), "drain", a.opts.DrainDelay)
-			return nil
-		}
+func (a *App) wait(ctx context.Context, stop <-chan os.Signal) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-a.broken:
+		a.log.Error("cannot serve", "error", err)
+		return err
+	case sig := <-stop:
+		a.log.Info("stopping", "signal", sig.String(), "drain", a.opts.DrainDelay)
+		return nil
 	}
 }
 
@@ -72,6 +143,9 @@ func (a *App) wait(ctx context.Context, signals <-chan os.Signal) error {
 func (a *App) Start(ctx context.Context) error {
 	a.started = time.Now()
 	if _, err := a.source.Load(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	// In the order in which they are stopped last.
@@ -94,7 +168,7 @@ func (a *App) Reload(ctx context.Context) error {
 }
 
 // Stop says NOT_SERVING, goes on answering for the drain delay, then ends: calls under way are answered if they take no longer
-// than the stop timeout, and cut off (ErrForced) after it or when ctx ends. The admin pages stay until the end.
+// than the stop timeout, or the forced timeout once ctx has ended, and cut off (ErrForced) after that. The admin pages stay until the end.
 func (a *App) Stop(ctx context.Context) error {
 	a.serving.Store(false)
 	a.health.Shutdown()
@@ -122,27 +196,33 @@ func (a *App) startGRPC() error {
 	done := a.serve("grpc", func() error { return server.Serve(listener) })
 	a.closers.push(func(ctx context.Context) error {
 		defer func() { <-done }()
-		return stopGRPC(ctx, server, a.opts.StopTimeout)
+		return a.stopGRPC(ctx, server)
 	})
 	return nil
 }
 
-// stopGRPC lets calls under way finish for at most timeout.
-func stopGRPC(ctx context.Context, server *grpc.Server, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// stopGRPC lets calls under way finish for at most the stop timeout; once ctx has ended, for the forced timeout.
+func (a *App) stopGRPC(ctx context.Context, server *grpc.Server) error {
 	graceful := make(chan struct{})
 	go func() {
 		server.GracefulStop()
 		close(graceful)
 	}()
-	select {
-	case <-graceful:
-		return nil
-	case <-ctx.Done():
-		server.Stop() // ends GracefulStop too
-		<-graceful
-		return ErrForced
+	patience := time.NewTimer(a.opts.StopTimeout)
+	defer patience.Stop()
+	forced := ctx.Done()
+	for {
+		select {
+		case <-graceful:
+			return nil
+		case <-forced:
+			forced = nil
+			patience.Reset(min(a.opts.ForcedTimeout, a.opts.StopTimeout))
+		case <-patience.C:
+			server.Stop() // ends GracefulStop too
+			<-graceful
+			return ErrForced
+		}
 	}
 }
 

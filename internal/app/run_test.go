@@ -14,6 +14,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/envoy-rls/envoy-rls/internal/app"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
 // patience bounds waits for what must happen; no test passes by waiting it out.
@@ -98,6 +99,16 @@ func TestField_DrainsThenForces(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestForcedWithoutCalls: told twice to stop while nobody waits for an answer, the service has cut nothing off.
+func TestForcedWithoutCalls(t *testing.T) {
+	i, signals, done := run(t, func(o *app.Options) { o.DrainDelay, o.ForcedTimeout, o.StopTimeout = time.Hour, patience, time.Hour })
+	i.call("ip", hostname)
+	signals <- syscall.SIGTERM
+	signals <- syscall.SIGTERM
+	require.NoError(t, <-done)
+	require.Contains(t, i.log.String(), "stopping at once")
+}
+
 func TestStopsInOrder(t *testing.T) {
 	i, signals, done := run(t, func(o *app.Options) { o.DrainDelay = time.Millisecond })
 	i.call("ip", hostname)
@@ -150,4 +161,44 @@ func TestFollowsTheFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(i.policies, []byte(bucket("p", 7, "refillPerDay: 1")), 0o600))
 	i.await("policies loaded")
 	require.Equal(t, 7, i.admitted(20, "ip", hostname))
+}
+
+// TestStopsWhileItStarts: a policy file that is never read to its end, as on a dead network disk, does not keep the program.
+func TestStopsWhileItStarts(t *testing.T) {
+	opts, log := options(t, perIP)
+	reading, release := make(chan struct{}), make(chan struct{})
+	opts.Read = func(...string) (*policy.Set, error) {
+		close(reading)
+		<-release
+		return nil, os.ErrDeadlineExceeded
+	}
+	defer close(release)
+	i := newInstance(t, opts, log)
+	signals := make(chan os.Signal, 1)
+	done := make(chan error, 1)
+	go func() { done <- i.Run(context.Background(), signals) }()
+	<-reading
+	signals <- syscall.SIGTERM
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		require.FailNow(t, "still starting")
+	}
+	require.Contains(t, log.String(), "stopping before it served")
+}
+
+// TestStopIsNotLostBehindReloads: many SIGHUPs do not crowd out the SIGTERM that follows them.
+func TestStopIsNotLostBehindReloads(t *testing.T) {
+	_, signals, done := run(t, func(*app.Options) {})
+	for range 50 {
+		signals <- syscall.SIGHUP
+	}
+	signals <- syscall.SIGTERM
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		require.FailNow(t, "still running")
+	}
 }

@@ -142,6 +142,20 @@ func TestReferenceHasEveryMetric(t *testing.T) {
 	}
 }
 
+// Every metric that another document names is in the reference.
+func TestDocumentsNameKnownMetrics(t *testing.T) {
+	name := regexp.MustCompile(`envoy_rls_\w+`)
+	documented := listed(section(t, readFile(t, "README.md"), "Metrics"), name)
+	require.Contains(t, readFile(t, "docs/operations.md"), "envoy_rls_", "alerts without metrics")
+	paths, err := documents(projectRoot)
+	require.NoError(t, err)
+	for _, path := range append(paths, "config/policies.yaml") {
+		for _, found := range name.FindAllString(readFile(t, path), -1) {
+			require.Contains(t, documented, strings.TrimSuffix(found, "_bucket"), path)
+		}
+	}
+}
+
 // scrape starts a service and gives its metrics.
 func scrape(t *testing.T) string {
 	t.Helper()

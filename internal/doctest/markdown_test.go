@@ -33,18 +33,20 @@ func parse(path, text string) (document, error) {
 	doc := document{path: path}
 	var open *block
 	var body []string
+	var indent string // of the opening fence: a block in a list stands further in
 	for i, line := range strings.Split(text, "\n") {
 		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
 		switch {
 		case fence && open == nil:
 			words := append(strings.Fields(strings.Trim(strings.TrimSpace(line), "`")), "", "")
 			open, body = &block{file: path, line: i + 1, lang: words[0], mark: words[1]}, nil
+			indent = line[:strings.Index(line, "`")]
 		case fence:
 			open.body = strings.Join(body, "\n") + "\n"
 			doc.blocks = append(doc.blocks, *open)
 			open = nil
 		case open != nil:
-			body = append(body, line)
+			body = append(body, strings.TrimPrefix(line, indent))
 		default:
 			doc.prose = append(doc.prose, make([]string, i-len(doc.prose))...)
 			doc.prose = append(doc.prose, line)

@@ -48,7 +48,7 @@ func TestAcceptsSound(t *testing.T) {
 	require.NoError(t, err)
 	c := newChecker(t)
 	require.Empty(t, c.check(t.Context(), "internal/doctest/testdata/sound.md", string(text)))
-	require.Equal(t, map[string]int{"sh": 2, "console": 2, "yaml": 2, "json": 1, "text": 1}, c.counts)
+	require.Equal(t, map[string]int{"sh": 2, "console": 3, "yaml": 2, "json": 1, "text": 1}, c.counts)
 }
 
 func TestRefusesWrongEnvoyConfig(t *testing.T) {

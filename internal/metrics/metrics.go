@@ -101,10 +101,11 @@ func (m *Metrics) countRequests() {
 	m.truncated = m.counter("truncated_requests_total", "Requests with more descriptors or entries than are read.")
 	m.ignoredLimits = m.counter("ignored_descriptor_limits_total", "Limits sent with a descriptor, which are not used.")
 	m.grpcErrors = m.vec("grpc_errors_total", "Calls answered with a gRPC error. Envoy lets such requests through, unless told otherwise.", "code")
+	m.grpcErrors.WithLabelValues("InvalidArgument") // the only one that the service itself gives
 }
 
 func (m *Metrics) countReloads() {
-	reloads := m.vec("reload_total", "Policy sets loaded, and faults that kept one from being loaded.", "result")
+	reloads := m.vec("reload_total", "Policy sets loaded, and refused.", "result")
 	m.reloaded = reloads.WithLabelValues("success")
 	m.reloadFailed = reloads.WithLabelValues("failure")
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,9 +50,18 @@ type table struct {
 // counts are one policy's counters.
 type counts struct {
 	id        string
+	usual     atomic.Pointer[usual]
 	decisions [outcomes][sources]atomic.Uint64
 	uncharged atomic.Uint64
 	missing   atomic.Pointer[[]missing]
+}
+
+// usual are the series that a policy has from the start, at 0, so that a first event is an increase to whoever asks for rates. A
+// policy has room for many more outcomes than it will ever see: those appear when they happen.
+type usual struct {
+	outcomes   [2]outcome
+	attributes []string // of its key
+	uncharged  bool
 }
 
 // missing counts requests that lacked one attribute of the key.
@@ -93,11 +103,28 @@ func (p *policies) use(set *policy.Set) {
 			c = &counts{id: strings.ToValidUTF8(rule.ID, "\uFFFD")}
 		}
 		c.knowAttributes(rule)
+		c.usual.Store(usualOf(rule))
 		byID[rule.ID] = c
 		t.rows[i] = c
 	}
 	p.byID = byID
 	p.current.Store(t)
+}
+
+func usualOf(rule *policy.Policy) *usual {
+	u := &usual{outcomes: [2]outcome{allowed, denied}, attributes: keyAttributes(rule), uncharged: rule.Charge == policy.Postpaid}
+	if rule.Mode == policy.Shadow {
+		u.outcomes = [2]outcome{shadowAllowed, shadowDenied}
+	}
+	return u
+}
+
+// keyAttributes are those that a request may lack.
+func keyAttributes(rule *policy.Policy) []string {
+	if rule.HashTag == "" || slices.Contains(rule.Key, rule.HashTag) {
+		return rule.Key
+	}
+	return append([]string{rule.HashTag}, rule.Key...)
 }
 
 // knowAttributes makes counters for what the policy's key may lack, and keeps those of an earlier key.
@@ -106,8 +133,8 @@ func (c *counts) knowAttributes(rule *policy.Policy) {
 	if old := c.missing.Load(); old != nil {
 		list = append(list, *old...)
 	}
-	for _, attribute := range append([]string{rule.HashTag}, rule.Key...) {
-		if attribute != "" && find(list, attribute) == nil {
+	for _, attribute := range keyAttributes(rule) {
+		if find(list, attribute) == nil {
 			list = append(list, missing{attribute, new(atomic.Uint64)})
 		}
 	}
@@ -188,8 +215,7 @@ func (p *policies) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What never happened has no series: a policy has room for many more outcomes than
-// it will ever see.
+// Collect implements prometheus.Collector.
 func (p *policies) Collect(ch chan<- prometheus.Metric) {
 	t := p.current.Load()
 	if t == nil {
@@ -207,20 +233,23 @@ func (p *policies) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *counts) collect(ch chan<- prometheus.Metric) {
-	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
-		if n > 0 {
+	u := c.usual.Load()
+	counter := func(d *prometheus.Desc, n uint64, usual bool, labels ...string) {
+		if n > 0 || usual {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 		}
 	}
 	for o := range c.decisions {
 		for s := range c.decisions[o] {
-			counter(decisionsDesc, c.decisions[o][s].Load(), c.id, outcome(o).String(), sourceLabel(ratelimit.Source(s)))
+			source := ratelimit.Source(s)
+			usual := source == ratelimit.FromStore && slices.Contains(u.outcomes[:], outcome(o))
+			counter(decisionsDesc, c.decisions[o][s].Load(), usual, c.id, outcome(o).String(), sourceLabel(source))
 		}
 	}
 	for _, m := range *c.missing.Load() {
-		counter(missingDesc, m.n.Load(), c.id, m.attribute)
+		counter(missingDesc, m.n.Load(), slices.Contains(u.attributes, m.attribute), c.id, m.attribute)
 	}
-	counter(unchargedDesc, c.uncharged.Load(), c.id)
+	counter(unchargedDesc, c.uncharged.Load(), u.uncharged, c.id)
 }
 
 func sourceLabel(s ratelimit.Source) string {

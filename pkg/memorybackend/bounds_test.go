@@ -45,6 +45,32 @@ func TestField_ChurnNeverEvictsADrainedHotBucket(t *testing.T) {
 	require.InDelta(t, float64(stats.Evicted), stats.EvictedTokens, 1, "each of them had one token missing")
 }
 
+// TestDrainedChurnSparesAHotBucket: keys that are drained by their only call drive each other out, not the bucket that
+// somebody goes on calling.
+func TestDrainedChurnSparesAHotBucket(t *testing.T) {
+	const room, hot, churn = 10_000, 10, 100_000
+	c, clock := open(memorybackend.Options{MaxBuckets: room})
+	one := func(key int, l algorithm.Limits) ratelimit.Outcome {
+		b := take(keyOf(key), l)
+		b.Cost = uint64(l.Capacity)
+		return c.one(b).Outcome
+	}
+	log := storetest.SL(1, time.Hour)
+	for i := range hot {
+		require.Equal(t, ratelimit.Admitted, one(i, slow))
+	}
+	for i := range churn {
+		clock.us.Add(10)
+		require.Equal(t, ratelimit.Admitted, one(hot+i, []algorithm.Limits{slow, log}[i%2]))
+		if i%100 == 0 {
+			for h := range hot {
+				require.Equal(t, ratelimit.Denied, one(h, slow), "hot bucket %d after %d others", h, i)
+			}
+		}
+	}
+	require.NoError(t, c.store.Check())
+}
+
 func TestField_TenMillionKeysStayWithinTheBound(t *testing.T) {
 	keys, room := 100_000, 20_000
 	if storetest.Long() {

@@ -15,6 +15,9 @@ const (
 	wideSample      = 512 // the same, while all seen so far are more in use than the new one
 )
 
+// maxHeat is for how many looks that come by without finding another call on it a bucket is kept rather than others.
+const maxHeat = 7
+
 // sweepLocked looks at the next n slots and forgets the lapsed buckets among them.
 func (s *shard) sweepLocked(n int, now int64) {
 	for range n {
@@ -35,9 +38,10 @@ func (s *shard) tidyLocked(n int, now int64) {
 }
 
 // makeRoomLocked forgets one bucket: a lapsed one, else the one in a sample that has the smallest share in use, since that
-// gives the least away. It never forgets a closed one, and returns false if there are no others. A new bucket of which
-// spent will be in use makes the search go on until it finds one that is not more in use, so that many new keys drive each
-// other out and not a drained one.
+// gives the least away. One that has been called again of late counts as more in use, so that many keys called once drive
+// each other out and not the drained one that somebody goes on calling. It never forgets a closed one, and returns false if
+// there are no others. A new bucket of which spent will be in use makes the search go on until it finds one that does not
+// count more.
 func (s *shard) makeRoomLocked(spent float64, now int64) bool {
 	best, least := -1, math.Inf(1)
 	for seen := range s.slots {
@@ -48,9 +52,10 @@ func (s *shard) makeRoomLocked(spent float64, now int64) bool {
 			s.dropLocked(s.hand)
 			return true
 		case !n.closed:
-			if share := s.missingLocked(n, now) / n.capacity; share < least {
+			if share := s.missingLocked(n, now) / n.capacity * float64(1+n.heat); share < least {
 				best, least = s.hand, share
 			}
+			n.heat -= min(n.heat, 1)
 		}
 		s.hand = s.next(s.hand)
 		if best >= 0 && (seen >= sample && least <= spent || seen >= wideSample) {

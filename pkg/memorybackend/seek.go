@@ -18,6 +18,7 @@ func (c *call) seek(i int) {
 	}
 	if cl.slot >= 0 {
 		n := &cl.shard.slots[cl.slot]
+		n.heat = maxHeat
 		cl.renewed = n.lapsed(cl.now)
 		cl.shard.adoptLocked(n, &b.Limits, cl.now)
 	}

@@ -11,7 +11,7 @@ import (
 
 // Options bound a Store. The zero value gives the defaults.
 type Options struct {
-	// MaxBuckets is how many buckets are held at most; default 4,000,000, at least 16. When there are more, those that are full
+	// MaxBuckets is how many buckets are held at most; default 4,000,000, at least 16, at most 2^34. When there are more, those that are full
 	// again are forgotten first, then the one in a sample with the smallest share in use, whose missing tokens are counted
 	// in Stats. Closed buckets (ratelimit.Bucket.OnFailure) are not forgotten: at most three quarters of the room is theirs, and
 	// those that come later share one bucket for all with equal limits. A few more than MaxBuckets may be held, since
@@ -28,6 +28,7 @@ type Options struct {
 const (
 	defaultBuckets  = 4_000_000
 	leastBuckets    = 16
+	mostBuckets     = 1 << 34 // a terabyte: a bound that no one means, far from where the arithmetic ends
 	maxShards       = 256
 	bucketsPerShard = 64 // at least, lest a small bound is divided too finely
 )
@@ -49,7 +50,7 @@ func New(o Options) *Store {
 	if o.MaxBuckets <= 0 {
 		o.MaxBuckets = defaultBuckets
 	}
-	o.MaxBuckets = max(o.MaxBuckets, leastBuckets)
+	o.MaxBuckets = min(max(o.MaxBuckets, leastBuckets), mostBuckets)
 	if o.MaxRuns <= 0 {
 		o.MaxRuns = 4 * int64(o.MaxBuckets)
 	}

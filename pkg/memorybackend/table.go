@@ -19,6 +19,7 @@ type slot struct {
 	log      uint32
 	kind     algorithm.Kind // zero: the slot is free
 	closed   bool
+	heat     uint8 // falls from maxHeat, which each call on the bucket sets, with each look for a bucket to forget
 }
 
 func (s *slot) limits() algorithm.Limits {

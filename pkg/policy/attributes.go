@@ -97,6 +97,7 @@ func (a *Attributes) keep(v []byte) {
 	}
 }
 
+// put notes that groups carry value b, but for those that carry one already.
 func (a *Attributes) put(id int32, b []byte, groups uint64) {
 	vs := &a.values[id]
 	if vs.n == 0 {
@@ -104,20 +105,18 @@ func (a *Attributes) put(id int32, b []byte, groups uint64) {
 		a.used = append(a.used, id)
 		return
 	}
+	if groups &^= a.groups(id); groups == 0 {
+		return
+	}
 	if bytes.Equal(vs.first.b, b) {
 		vs.first.groups |= groups
 		return
 	}
-	carried := vs.first.groups
 	for i := range vs.more {
 		if bytes.Equal(vs.more[i].b, b) {
 			vs.more[i].groups |= groups
 			return
 		}
-		carried |= vs.more[i].groups
-	}
-	if carried&groups == groups {
-		return
 	}
 	vs.more = append(vs.more, value{b, groups})
 	vs.n++
@@ -165,8 +164,8 @@ func (a *Attributes) compose() {
 		if a.values[t.attribute].n > 0 {
 			continue
 		}
-		groups, several := a.common(t.parts)
-		if !several {
+		groups := a.scattered(t.parts)
+		if groups == 0 {
 			a.composeFor(t, anyGroup)
 			continue
 		}
@@ -176,16 +175,14 @@ func (a *Attributes) compose() {
 	}
 }
 
-// common gives the groups that carry all of those attributes that have several values, and whether there are such.
-func (a *Attributes) common(ids []int32) (groups uint64, several bool) {
-	groups = ^uint64(0)
+// scattered gives the groups that carry any of those attributes that have several values; none if there are no such.
+func (a *Attributes) scattered(ids []int32) (groups uint64) {
 	for _, id := range ids {
 		if a.values[id].n > 1 {
-			several = true
-			groups &= a.groups(id)
+			groups |= a.groups(id)
 		}
 	}
-	return groups, several
+	return groups
 }
 
 func (a *Attributes) composeFor(t *template, group int) {

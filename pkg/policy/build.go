@@ -23,8 +23,8 @@ func newBuilder(files []*File) *builder {
 	}
 }
 
-func (b *builder) fault(pos Position, format string, args ...any) {
-	b.faults = append(b.faults, newFault(pos, "", format, args...))
+func (b *builder) fault(pos Position, hint, format string, args ...any) {
+	b.faults.add(newFault(pos, hint, format, args...))
 }
 
 // id gives the id of an attribute that something uses.
@@ -61,7 +61,7 @@ func (b *builder) setIPv6Prefix(files []*File) {
 			continue
 		}
 		if pos != (Position{}) && f.IPv6Prefix != b.set.ipv6Prefix {
-			b.fault(f.IPv6PrefixPos, "ipv6Prefix %d differs from the %d at %s: all files of a set must agree", f.IPv6Prefix, b.set.ipv6Prefix, pos)
+			b.fault(f.IPv6PrefixPos, "", "ipv6Prefix %d differs from the %d at %s: all files of a set must agree", f.IPv6Prefix, b.set.ipv6Prefix, pos)
 			continue
 		}
 		pos, b.set.ipv6Prefix = f.IPv6PrefixPos, f.IPv6Prefix
@@ -131,37 +131,15 @@ func (p *Policy) attributes() []string {
 // addAttributes makes the table from entry keys to attributes: what the files say, then the defaults, then every attribute by its
 // own name.
 func (b *builder) addAttributes(v *View, files []*File) {
-	renamed, composed := map[string]AttributeRule{}, map[string]AttributeRule{}
-	for _, f := range files {
-		for _, r := range f.Attributes {
-			table, what := renamed, r.Attribute
-			if r.Template != "" {
-				table, what = composed, r.Template
-			}
-			if other, ok := table[r.Name]; ok && other.Attribute+other.Template != what {
-				b.faultOnce(r.Pos, "attribute %q is already given another meaning at %s", r.Name, other.Pos)
-				continue
-			}
-			table[r.Name] = r
-		}
-	}
-	for name, text := range defaultTemplates {
-		if _, ok := composed[name]; !ok {
-			composed[name] = AttributeRule{Name: name, Template: text}
-		}
-	}
-	b.addTemplates(v, composed)
-	for entry, name := range defaultEntries {
-		if _, ok := renamed[entry]; !ok {
-			renamed[entry] = AttributeRule{Name: entry, Attribute: name}
-		}
-	}
+	n := b.naming(files)
+	b.checkNames(v, n, files)
+	b.addTemplates(v, n.composed)
 	for id, at := range b.set.attributes {
-		if _, ok := renamed[at.name]; !ok {
+		if _, ok := n.renamed[at.name]; !ok {
 			v.entries[at.name] = int32(id)
 		}
 	}
-	for entry, r := range renamed {
+	for entry, r := range n.renamed {
 		if id, ok := b.ids[r.Attribute]; ok {
 			v.entries[entry] = id
 		}
@@ -169,13 +147,13 @@ func (b *builder) addAttributes(v *View, files []*File) {
 }
 
 // faultOnce reports a fault of a file that serves several domains only once.
-func (b *builder) faultOnce(pos Position, format string, args ...any) {
+func (b *builder) faultOnce(pos Position, hint, format string, args ...any) {
 	for i := range b.faults {
 		if b.faults[i].Pos == pos {
 			return
 		}
 	}
-	b.fault(pos, format, args...)
+	b.fault(pos, hint, format, args...)
 }
 
 // template composes an attribute: literals[0], the first part's value, literals[1], …
@@ -194,7 +172,7 @@ func (b *builder) addTemplates(v *View, composed map[string]AttributeRule) {
 		t := template{attribute: id, literals: literals}
 		for _, part := range parts {
 			if _, nested := composed[part]; nested {
-				b.faultOnce(r.Pos, "attribute %q is composed of %q, which is composed itself: name its parts here", name, part)
+				b.faultOnce(r.Pos, "", "attribute %q is composed of %q, which is composed itself: name its parts here", name, part)
 			}
 			if used {
 				t.parts = append(t.parts, b.id(part))

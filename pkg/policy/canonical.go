@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 	"unsafe"
@@ -54,6 +55,20 @@ func rowOf(attribute string) row {
 		}
 	}
 	return row{attribute: attribute, short: attribute, text: true}
+}
+
+// knownAttribute gives the attribute that name means if letter case is left aside; "" if name is none of those that every file
+// knows.
+func knownAttribute(name string) string {
+	for _, r := range rows {
+		if strings.EqualFold(r.attribute, name) {
+			return r.attribute
+		}
+	}
+	if strings.EqualFold(name, "method") { // a part of the default route
+		return "method"
+	}
+	return ""
 }
 
 // verdict is what canonical found.
@@ -161,109 +176,6 @@ func embeddedIPv4(a netip.Addr, bits int) (v4 netip.Addr, v4bits int, lost bool)
 
 // nat64 is the well-known prefix 64:ff9b::/96 of RFC 6052.
 var nat64 = [12]byte{0, 0x64, 0xff, 0x9b}
-
-// canonicalRoute cleans the path of "METHOD /path".
-func canonicalRoute(buf, v []byte, ipv6Prefix int) ([]byte, verdict) {
-	method := bytes.IndexByte(v, ' ') + 1
-	if cleanPath(v[method:]) {
-		return v, valid
-	}
-	return appendCleanPath(append(buf, v[:method]...), v[method:]), valid
-}
-
-func canonicalPath(buf, v []byte, _ int) ([]byte, verdict) {
-	if cleanPath(v) {
-		return v, valid
-	}
-	return appendCleanPath(buf, v), valid
-}
-
-// cleanPath reports whether there is nothing for appendCleanPath to do.
-func cleanPath(p []byte) bool {
-	for i, c := range p {
-		switch c {
-		case '?', '#', '%':
-			return false
-		case '/', '.':
-			if i > 0 && p[i-1] == '/' {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// appendCleanPath adds p without query string and fragment, with percent-encoded unreserved characters decoded (RFC 3986,
-// 6.2.2.2), duplicate slashes merged and dot segments resolved.
-func appendCleanPath(buf, p []byte) []byte {
-	if i := bytes.IndexAny(p, "?#"); i >= 0 {
-		p = p[:i]
-	}
-	start := len(buf)
-	for i := 0; i < len(p); i++ {
-		c := p[i]
-		if c == '%' && i+2 < len(p) {
-			if d, ok := unhex(p[i+1], p[i+2]); ok {
-				i += 2
-				if !unreserved(d) {
-					buf = appendEscape(buf, d)
-					continue
-				}
-				c = d
-			}
-		}
-		if c != '/' {
-			buf = append(buf, c)
-			continue
-		}
-		buf = append(endSegment(buf, start), '/')
-	}
-	return endPath(buf, start)
-}
-
-// endSegment is called before a slash: it takes back the segment that ends there if it is empty or ".", with its slash, and for ".."
-// also the segment before it.
-func endSegment(buf []byte, start int) []byte {
-	slash := bytes.LastIndexByte(buf[start:], '/')
-	if slash < 0 {
-		return buf
-	}
-	switch string(buf[start+slash+1:]) {
-	case "", ".":
-		return buf[:start+slash]
-	case "..":
-		return buf[:start+max(0, bytes.LastIndexByte(buf[start:start+slash], '/'))]
-	}
-	return buf
-}
-
-// endPath does the same for the last segment, whose slash stays: /a/b/.. is /a/.
-func endPath(buf []byte, start int) []byte {
-	slash := bytes.LastIndexByte(buf[start:], '/')
-	if slash < 0 {
-		return buf
-	}
-	switch string(buf[start+slash+1:]) {
-	case ".", "..":
-		return append(endSegment(buf, start), '/')
-	}
-	return buf
-}
-
-func unhex(hi, lo byte) (byte, bool) {
-	var d [1]byte
-	_, err := hex.Decode(d[:], []byte{hi, lo})
-	return d[0], err == nil
-}
-
-func appendEscape(buf []byte, c byte) []byte {
-	const digits = "0123456789ABCDEF"
-	return append(buf, '%', digits[c>>4], digits[c&15])
-}
-
-func unreserved(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
-}
 
 // appendLower adds v trimmed and in lower case. Bytes that are not UTF-8 stay as they are, so that no two different
 // values of that kind become one.

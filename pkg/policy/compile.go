@@ -1,12 +1,16 @@
 package policy
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // compile prepares p for Match.
 func (b *builder) compile(p *Policy) {
 	p.compiled = compiled{lower: p.Normalize == NormalizeLower}
 	c := &p.compiled
-	c.conditions = b.conditions(p.Match)
+	c.conditions = b.conditions(p.Match, c.lower)
 	for _, name := range p.Key {
 		c.key = append(c.key, b.id(name))
 	}
@@ -22,7 +26,7 @@ func (b *builder) compile(p *Policy) {
 	}
 	for i := range p.Overrides {
 		o := &p.Overrides[i]
-		c.overrides = append(c.overrides, override{b.conditions(o.Match), &o.Numbers, o.Until})
+		c.overrides = append(c.overrides, override{b.conditions(o.Match, c.lower), &o.Numbers, o.Until})
 	}
 	c.uses = c.all()
 	c.prefix = appendValue([]byte{':'}, []byte(p.ID), false)
@@ -30,7 +34,7 @@ func (b *builder) compile(p *Policy) {
 		c.prefix = NewKey(Part{}, p.ID).b
 	}
 	if longest := b.longestKey(c); longest > MaxKeyBytes {
-		b.fault(p.Pos, "the keys of policy %q could take %d bytes, more than the %d allowed: use fewer attributes or shorter names", p.ID, longest, MaxKeyBytes)
+		b.fault(p.Pos, "", "the keys of policy %q could take %d bytes, more than the %d allowed: use fewer attributes or shorter names", p.ID, longest, MaxKeyBytes)
 	}
 }
 
@@ -76,21 +80,24 @@ func (b *builder) longestKey(c *compiled) int {
 }
 
 // conditions makes the values canonical, as a request's are.
-func (b *builder) conditions(match []Condition) []condition {
+func (b *builder) conditions(match []Condition, lower bool) []condition {
 	var list []condition
 	for i := range match {
 		m := &match[i]
 		r := rowOf(m.Attribute)
-		c := condition{attribute: b.id(m.Attribute), kind: m.Kind}
+		c := condition{attribute: b.id(m.Attribute), kind: m.Kind, lower: lower && r.text}
 		for j, v := range m.Values {
 			if m.Kind == AnyOf {
 				v = b.canonical(m, r, v)
 				m.Values[j] = v
 			}
+			if c.lower {
+				v = string(appendLower(nil, []byte(v)))
+			}
 			c.values = append(c.values, v)
 		}
 		if m.Kind == Prefix && r.opaque {
-			b.fault(m.Pos, "%s cannot be matched by a prefix: it is compared in its canonical form", m.Attribute)
+			b.fault(m.Pos, "", "%s cannot be matched by a prefix: it is compared in its canonical form", m.Attribute)
 		}
 		if len(c.values) >= manyValues {
 			c.set = make(map[string]struct{}, len(c.values))
@@ -108,9 +115,26 @@ func (b *builder) canonical(m *Condition, r row, v string) string {
 		return v
 	}
 	out, verdict := r.canonical(nil, []byte(v), b.set.ipv6Prefix)
-	if verdict != valid {
-		b.fault(m.Pos, "%q is not a value that %s can have", v, m.Attribute)
-		return v
+	switch {
+	case verdict != valid:
+		b.fault(m.Pos, "", "%q is not a value that %s can have", v, m.Attribute)
+	case r.attribute == "ip" && strings.Contains(v, "/") && (v != string(out) || isNetwork(out, b.set.ipv6Prefix)):
+		b.network(m, v, out)
 	}
 	return string(out)
+}
+
+// isNetwork reports whether a canonical address stands for more than one client.
+func isNetwork(canonical []byte, ipv6Prefix int) bool {
+	p, err := netip.ParsePrefix(string(canonical))
+	return err == nil && !(p.Addr().Is6() && p.Bits() == ipv6Prefix)
+}
+
+// network refuses v, which somebody wrote as a network. Compared as one value it would be met by no client, or by one.
+func (b *builder) network(m *Condition, v string, canonical []byte) {
+	hint := "to match networks, have Envoy send an attribute that tells them apart"
+	if !isNetwork(canonical, b.set.ipv6Prefix) {
+		hint = "write " + string(canonical)
+	}
+	b.fault(m.Pos, hint, "%s compares one client: an address, not a network such as %s", m.Attribute, v)
 }

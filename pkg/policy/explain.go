@@ -1,10 +1,17 @@
 package policy
 
+import (
+	"slices"
+	"time"
+)
+
 // Explanation says how one policy relates to a request.
 type Explanation struct {
 	Policy *Policy
 	// Hits are the buckets that count the request, as Match gives them. Empty if the policy does not apply.
 	Hits []Hit
+	// Expired are the overrides that would hold if their time were not over.
+	Expired []*Override
 	// Unmet are the conditions that keep it from applying. One alone makes a near miss.
 	Unmet []Unmet
 }
@@ -32,10 +39,33 @@ func (a *Attributes) Explain() []Explanation {
 		}
 		if len(e.Hits) == 0 {
 			e.Unmet = a.unmet(p)
+		} else {
+			e.Expired = a.expired(p)
 		}
 		all = append(all, e)
 	}
 	return all
+}
+
+func (a *Attributes) expired(p *Policy) (list []*Override) {
+	now := time.Now()
+	for i := range p.Overrides {
+		if o := &p.Overrides[i]; o.Expired(now) && a.someHold(p.compiled.overrides[i].conditions) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// someHold reports whether each of the conditions is met by some value.
+func (a *Attributes) someHold(conditions []condition) bool {
+	for i := range conditions {
+		c := &conditions[i]
+		if !slices.ContainsFunc(a.all(c.attribute), func(v *value) bool { return a.holds(c, v) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // unmet lists the conditions that no value meets. Where each is met by some value, but never all in one group, it lists those on
@@ -46,10 +76,10 @@ func (a *Attributes) unmet(p *Policy) []Unmet {
 		c := &p.compiled.conditions[i]
 		got := a.all(c.attribute)
 		u := Unmet{Condition: p.Match[i]}
-		held := len(got) == 0 && c.holds(nil)
+		held := len(got) == 0 && a.holds(c, nil)
 		for _, v := range got {
 			u.Got = append(u.Got, string(v.b))
-			held = held || c.holds(v)
+			held = held || a.holds(c, v)
 		}
 		if !held {
 			none = append(none, u)

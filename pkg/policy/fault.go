@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -83,6 +84,23 @@ func (fs Faults) Unwrap() []error {
 	return errs
 }
 
+// maxFaults is how many faults are told at once. A file of another kind altogether can have one in every word.
+const maxFaults = 100
+
+// add appends faults, and a word that there are more in place of all beyond maxFaults.
+func (fs *Faults) add(faults ...Fault) {
+	for _, f := range faults {
+		switch len(*fs) {
+		default:
+			*fs = append(*fs, f)
+		case maxFaults:
+			*fs = append(*fs, Fault{Pos: Position{File: f.Pos.File}, Message: fmt.Sprintf("too many faults: these are the first %d", maxFaults)})
+		case maxFaults + 1:
+			return
+		}
+	}
+}
+
 // quoted puts faults in order, gives them their source lines and returns them as an error, which is nil if there are none.
 func quoted(faults Faults, files ...*File) error {
 	if len(faults) == 0 {
@@ -137,7 +155,7 @@ func (q *quoter) line(pos Position, files []*File) []rune {
 		q.number, q.text = pos.Line, nil
 		line := bytes.TrimRight(q.lines[pos.Line-1], "\r")
 		if utf8.Valid(line) && !bytes.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
-			q.text = []rune(string(line))
+			q.text = []rune(masked(string(line)))
 		}
 	}
 	if pos.Line != q.number {
@@ -171,4 +189,19 @@ func (f *Fault) quote(line []rune) {
 	if end < len(line) {
 		f.Source += "…"
 	}
+}
+
+// apiKeyValue finds what is written for an API key: a value, or a list of them.
+var apiKeyValue = regexp.MustCompile(`(?i)(\bapi[-_]?key["']?\s*:\s*)(\[[^\]]*\]?|"[^"]*"?|'[^']*'?|[^\s,}\]]+)`)
+
+// masked is the line with every API key blotted out, as long as before: faults get into logs and status pages. The hash of a key
+// stays.
+func masked(line string) string {
+	return apiKeyValue.ReplaceAllStringFunc(line, func(found string) string {
+		at := apiKeyValue.FindStringSubmatchIndex(found)[4]
+		if hashedAPIKey(strings.Trim(found[at:], `"'`)) {
+			return found
+		}
+		return found[:at] + strings.Repeat("*", utf8.RuneCountInString(found[at:]))
+	})
 }

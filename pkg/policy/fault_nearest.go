@@ -2,15 +2,39 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// didYouMean is the hint for a wrong name: the nearest right one, or all of them if none is near.
+// didYouMean is the hint for a wrong name: the nearest right one; empty if none is near.
 func didYouMean(wrong string, right []string) string {
 	if best := nearest(wrong, right); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
-	return "write " + oneOf(right)
+	return ""
+}
+
+// synonyms are words that other limiters and gateways have for one of ours.
+var synonyms = map[string]string{
+	"sliding-window": "sliding-log",
+	"fixed-window":   "sliding-log",
+	"leaky-bucket":   "token-bucket",
+	"gcra":           "token-bucket",
+	"allow":          "open",
+	"fail-open":      "open",
+	"deny":           "closed",
+	"fail-closed":    "closed",
+	"dry-run":        "shadow",
+}
+
+// meant gives the one of the right words that has a synonym like wrong, else wrong itself.
+func meant(wrong string, right []string) string {
+	for synonym, word := range synonyms {
+		if fold(synonym) == fold(wrong) && slices.Contains(right, word) {
+			return word
+		}
+	}
+	return wrong
 }
 
 // nearest gives the name that wrong is most likely a misspelling of, or "" if there is none.

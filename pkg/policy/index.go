@@ -62,8 +62,11 @@ func (x *index) list(places map[[2]int]int, c *condition, policy int32) {
 	}
 }
 
-// list gives the values that the condition looks for, none if it does not look for values.
+// list gives the values that the condition looks for as a request has them, none if it does not look for values.
 func (c *condition) list() []string {
+	if c.lower {
+		return nil
+	}
 	if c.kind == AnyOf || c.kind == Prefix {
 		return c.values
 	}

@@ -13,7 +13,7 @@ var byteOrderMark = []byte("\ufeff")
 // positions. The error is of type [Faults] and holds all faults of the file.
 func Parse(path string, data []byte) (*File, error) {
 	file, faults := parse(path, data)
-	faults = append(faults, duplicateIDs([]*File{file})...)
+	faults.add(duplicateIDs([]*File{file})...)
 	if err := quoted(faults, file); err != nil {
 		return nil, err
 	}
@@ -31,14 +31,16 @@ func Load(paths ...string) (*Set, error) {
 	var faults Faults
 	for _, path := range paths {
 		sources, bad := readPath(path)
-		faults = append(faults, bad...)
+		faults.add(bad...)
 		for _, s := range sources {
 			file, bad := parse(s.path, s.data)
-			files, faults = append(files, file), append(faults, bad...)
+			files = append(files, file)
+			faults.add(bad...)
 		}
 	}
 	set, bad := build(files)
-	if err := quoted(append(faults, bad...), files...); err != nil {
+	faults.add(bad...)
+	if err := quoted(faults, files...); err != nil {
 		return nil, err
 	}
 	return set, nil
@@ -68,7 +70,7 @@ func duplicateIDs(files []*File) Faults {
 				continue
 			}
 			if at, taken := first[p.ID]; taken {
-				faults = append(faults, newFault(p.Pos, fmt.Sprintf("first at %v", at), "two policies have the id %q", p.ID))
+				faults.add(newFault(p.Pos, fmt.Sprintf("first at %v", at), "two policies have the id %q", p.ID))
 				continue
 			}
 			first[p.ID] = p.Pos

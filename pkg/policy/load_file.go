@@ -101,5 +101,9 @@ func (l *loader) attributeName(pos Position, name string) bool {
 		l.fault(pos, "", "the name of an attribute has 1 to %d characters, not %d", maxName, len(name))
 		return false
 	}
+	if known := knownAttribute(name); known != "" && known != name {
+		l.fault(pos, "write "+known, "there is no attribute %s: letter case matters", name)
+		return false
+	}
 	return true
 }

@@ -41,6 +41,9 @@ func (l *loader) condition(line field) (Condition, bool) {
 	case !ok:
 		l.fault(line.pos, matchExamples, "%s cannot be matched with %s", line.name, kindOf(line.value))
 		return c, false
+	case strings.Contains(strings.TrimSuffix(text, "*"), "*"):
+		l.innerStar(line, line.pos)
+		return c, false
 	case text == "*":
 		c.Kind = Present
 	case text == "absent":
@@ -66,10 +69,17 @@ func (l *loader) alternatives(line field, nodes []ast.Node) []string {
 		case !ok:
 			l.fault(l.pos(n), "", "a list holds values to compare with, not %s", kindOf(n))
 		case len(nodes) > 1 && strings.HasSuffix(text, "*"):
-			l.fault(l.pos(n), "write a policy for each prefix", "a list holds whole values: %q would not be a prefix here", text)
+			l.fault(l.pos(n), "write a policy for each prefix", "a list holds whole values: a star would make no prefix here")
+		case len(nodes) > 1 && strings.Contains(text, "*"):
+			l.innerStar(line, l.pos(n))
 		default:
 			values = append(values, text)
 		}
 	}
 	return values
+}
+
+// innerStar leaves the value out of the message: it may be an API key.
+func (l *loader) innerStar(line field, pos Position) {
+	l.fault(pos, "to take a value literally write a list of one: "+line.name+`: ["…"]`, "a star stands only at the end of a value")
 }

@@ -89,6 +89,9 @@ func (l *loader) window(o *object) written {
 	micros, message, hint := parseWindow(text)
 	if w.value = float64(micros); message != "" {
 		w.valid = false
+		if plain := plainWindow(text); plain != "" {
+			hint = "write " + plain
+		}
 		l.fault(f.pos, hint, "window %q %s", text, message)
 	}
 	return w

@@ -18,7 +18,14 @@ var policyFields = []string{
 	"onStoreFailure", "onMissingKey", "expose", "advertise", "mode", "charge", "normalize", "overrides",
 }
 
-var algorithms = []choice[algorithm.Kind]{{"token-bucket", algorithm.TokenBucket}, {"sliding-log", algorithm.SlidingLog}}
+// algorithms are those of pkg/algorithm's table.
+var algorithms = func() (choices []choice[algorithm.Kind]) {
+	for _, name := range algorithm.Names() {
+		kind, _ := algorithm.ByName(name)
+		choices = append(choices, choice[algorithm.Kind]{name, kind})
+	}
+	return choices
+}()
 
 var failureModes = []choice[FailureMode]{{"local", Local}, {"open", Open}, {"closed", Closed}}
 
@@ -83,25 +90,25 @@ func (l *loader) shownName(f field, name string) {
 func (l *loader) key(p *Policy, o *object) {
 	l.missing(o, "key", "write key: [] for one bucket that all requests share")
 	if f, ok := o.fields["key"]; ok {
-		p.Key = l.keyAttributes(f)
+		p.Key, p.keyPos = l.keyAttributes(f)
 	}
 	tag, f, ok := l.text(o, "hashTag")
 	if !ok || !l.attributeName(f.pos, tag) {
 		return
 	}
-	p.HashTag = tag
+	p.HashTag, p.tagPos = tag, f.pos
 	if o.has("key") && !slices.Contains(p.Key, tag) && !o.has("onMissingKey") && !o.meant["onMissingKey"] {
 		l.fault(f.key, "write onMissingKey: deny or skip",
 			"hashTag %s is not in key: say what happens to a request without it", tag)
 	}
 }
 
-func (l *loader) keyAttributes(f field) []string {
+func (l *loader) keyAttributes(f field) (names []string, places []Position) {
 	nodes, ok := l.list(f, "key: [ip]; for one bucket that all requests share, key: []")
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	names := make([]string, 0, len(nodes))
+	names, places = make([]string, 0, len(nodes)), make([]Position, 0, len(nodes))
 	for _, n := range nodes {
 		name, ok := scalar(n)
 		switch {
@@ -111,13 +118,13 @@ func (l *loader) keyAttributes(f field) []string {
 		case slices.Contains(names, name):
 			l.fault(l.pos(n), "", "key has %s twice", name)
 		default:
-			names = append(names, name)
+			names, places = append(names, name), append(places, l.pos(n))
 		}
 	}
 	if len(names) > maxKey {
 		l.fault(f.pos, "", "key has %d attributes, more than %d", len(names), maxKey)
 	}
-	return names
+	return names, places
 }
 
 // behaviour reads how the policy acts, apart from its numbers.

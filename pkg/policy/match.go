@@ -37,6 +37,7 @@ type condition struct {
 	kind      ConditionKind
 	values    []string
 	set       map[string]struct{} // instead of values, when there are many
+	lower     bool                // the policy's normalize applies: values are in lower case, a request's are to be
 }
 
 type override struct {
@@ -51,17 +52,13 @@ func (a *Attributes) Match(dst []Hit) []Hit {
 	a.compose()
 	for _, i := range a.candidates() {
 		p := a.view.policies[i]
-		groups, several := a.common(p.compiled.uses)
-		switch {
-		case !several:
+		groups := a.scattered(p.compiled.uses)
+		if groups == 0 {
 			dst = a.matchGroup(dst, p, anyGroup)
-		case groups == 0:
-			dst = a.matchScattered(dst, p)
-		default:
-			first := len(dst)
-			for ; groups != 0; groups &= groups - 1 {
-				dst = merge(a.matchGroup(dst, p, bits.TrailingZeros64(groups)), first)
-			}
+			continue
+		}
+		for first := len(dst); groups != 0; groups &= groups - 1 {
+			dst = merge(a.matchGroup(dst, p, bits.TrailingZeros64(groups)), first)
 		}
 	}
 	return dst
@@ -70,6 +67,9 @@ func (a *Attributes) Match(dst []Hit) []Hit {
 // merge folds the last hit into an earlier one from first on that has the same key.
 func merge(hits []Hit, first int) []Hit {
 	last := len(hits) - 1
+	if last < first {
+		return hits
+	}
 	for i := first; i < last; i++ {
 		if bytes.Equal(hits[i].Key.b, hits[last].Key.b) && hits[i].Missing == hits[last].Missing {
 			hits[i].Groups |= hits[last].Groups
@@ -87,7 +87,7 @@ func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int) []Hit {
 	for i := range c.conditions {
 		cond := &c.conditions[i]
 		v := a.value(cond.attribute, group)
-		if !cond.holds(v) && (v != nil || !a.Partial) {
+		if !a.holds(cond, v) && (v != nil || !a.Partial) {
 			return dst
 		}
 		hit.use(v, group)
@@ -124,50 +124,29 @@ func (h *Hit) use(v *value, group int) {
 	}
 }
 
-// matchScattered is for a policy that uses several attributes with several values, which no group holds together: there
-// is no combination to count by, so if its conditions can hold, it lacks its key.
-func (a *Attributes) matchScattered(dst []Hit, p *Policy) []Hit {
-	c := &p.compiled
-	hit := Hit{Policy: p, Numbers: &p.Numbers}
-	for i := range c.conditions {
-		cond := &c.conditions[i]
-		vs := &a.values[cond.attribute]
-		held := vs.n == 0 && (a.Partial || cond.holds(nil)) || vs.n > 0 && cond.holds(&vs.first)
-		for j := range vs.more {
-			held = held || cond.holds(&vs.more[j])
-		}
-		if !held {
-			return dst
-		}
-		hit.Groups |= a.groups(cond.attribute)
-	}
-	for _, id := range c.uses {
-		if a.values[id].n > 1 {
-			hit.Missing = a.view.set.attributes[id].name
-		}
-	}
-	return append(dst, hit)
-}
-
 // holds reports whether v meets the condition; nil is no value.
-func (c *condition) holds(v *value) bool {
-	if v == nil {
-		return c.kind == Absent
+func (a *Attributes) holds(c *condition, v *value) bool {
+	if v == nil || c.kind == Absent {
+		return v == nil && c.kind == Absent
+	}
+	b := v.b
+	if c.lower {
+		a.lower = appendLower(a.lower[:0], b)
+		b = a.lower
 	}
 	switch c.kind {
 	case Present:
 		return true
 	case Prefix:
-		return len(v.b) >= len(c.values[0]) && string(v.b[:len(c.values[0])]) == c.values[0]
-	case AnyOf:
-		if c.set != nil {
-			_, ok := c.set[string(v.b)]
-			return ok
-		}
-		for _, want := range c.values {
-			if string(v.b) == want {
-				return true
-			}
+		return len(b) >= len(c.values[0]) && string(b[:len(c.values[0])]) == c.values[0]
+	}
+	if c.set != nil {
+		_, ok := c.set[string(b)]
+		return ok
+	}
+	for _, want := range c.values {
+		if string(b) == want {
+			return true
 		}
 	}
 	return false
@@ -179,7 +158,7 @@ next:
 	for i := range c.overrides {
 		o := &c.overrides[i]
 		for j := range o.conditions {
-			if !o.conditions[j].holds(a.value(o.conditions[j].attribute, group)) {
+			if !a.holds(&o.conditions[j], a.value(o.conditions[j].attribute, group)) {
 				continue next
 			}
 		}

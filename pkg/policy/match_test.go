@@ -97,6 +97,8 @@ func TestMatch(t *testing.T) {
 		{"the same value twice is one value", "plan=pro;tenant=a;tenant=a", []string{"some rl:{t:a}:some 111"}},
 		{"one address in two forms", "api_key=k;path=/v1/x;remote_address=203.0.113.7;masked_remote_address=::ffff:203.0.113.7", []string{"v1 rl:{ip:203.0.113.7}:v1 1110"}},
 		{"second value in a descriptor is ignored", "plan=pro;tenant=a,tenant=b", []string{"some rl:{t:a}:some 11"}},
+		{"a value said again masks none", "plan=pro;tenant=a;tenant=b,tenant=a", []string{"some rl:{t:a}:some 11", "some rl:{t:b}:some 101"}},
+		{"two keys, one without its tenant", "plan=free;api_key=secret1,tenant=a;api_key=k2;tenant=b", []string{"free rl:{t:a}:free:k:ak_5b11618c2e440278 11", "free missing tenant", "free missing apiKey"}},
 		{"masked to nothing", "api_key=k;path=/v1/x;masked_remote_address=::/64", []string{"v1 missing ip"}},
 	}
 	for _, tt := range tests {
@@ -231,6 +233,36 @@ func TestOverrides(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, 20.0, capacity("tenant=acme;api_key=x"), "ended")
 	})
+}
+
+// TestNormalizeHoldsForConditions: what is one user in the key is one user in match and overrides.
+func TestNormalizeHoldsForConditions(t *testing.T) {
+	text := `policies:
+  - {id: few, match: {username: [Admin, "Röot"]}, key: [username], normalize: lower, algorithm: token-bucket, capacity: 5, refillPerDay: 1, onStoreFailure: open}
+  - {id: dev, match: {username: "DEV-*"}, key: [username], normalize: lower, algorithm: token-bucket, capacity: 5, refillPerDay: 1, onStoreFailure: open}
+  - {id: all, key: [username], normalize: lower, algorithm: token-bucket, capacity: 10, refillPerDay: 1, onStoreFailure: open, overrides: [{match: {username: mallory}, capacity: 0, comment: blocked}]}
+  - {id: exact, match: {username: Admin}, key: [username], algorithm: token-bucket, capacity: 5, refillPerDay: 1, onStoreFailure: open}
+`
+	f, err := policy.Parse("policies.yaml", []byte(text))
+	require.NoError(t, err)
+	s, err := policy.NewSet([]*policy.File{f})
+	require.NoError(t, err)
+	for name, want := range map[string][]string{
+		"admin": {"few", "all"}, "ADMIN": {"few", "all"}, " Admin ": {"few", "all"}, "Admin": {"few", "all", "exact"},
+		"RÖOT": {"few", "all"}, "dev-1": {"dev", "all"}, " Dev-2": {"dev", "all"}, "devil": {"all"},
+	} {
+		var ids []string
+		for _, h := range hits(s, "username="+name) {
+			ids = append(ids, strings.Fields(h)[0])
+		}
+		require.Equal(t, want, ids, "%q", name)
+	}
+	for _, name := range []string{"mallory", "Mallory", " MALLORY "} {
+		var a policy.Attributes
+		add(&a, s.View(nil), "")
+		a.Add(0, []byte("username"), []byte(name))
+		require.Zero(t, a.Match(nil)[0].Numbers.Capacity, "%q", name)
+	}
 }
 
 func TestPartialHidesNothing(t *testing.T) {

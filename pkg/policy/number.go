@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -19,7 +20,7 @@ func parseNumber(text string, whole bool) (value float64, message, hint string) 
 	case isNotFinite(text):
 		return 0, "must be a finite number", ""
 	case !digits(integer) || point && !digits(fraction) || len(integer) > 1 && integer[0] == '0':
-		return 0, "must be a number in plain decimal digits", plainDigits(text)
+		return 0, "must be a number in plain decimal digits", plainDigits(text, whole)
 	case whole && point:
 		return 0, "must be a whole number", ""
 	case len(integer) > 15 || len(fraction) > 15:
@@ -46,18 +47,34 @@ func digits(s string) bool {
 }
 
 // plainDigits is the hint for a number in another notation, where only one value can be meant.
-func plainDigits(text string) string {
-	if n, err := strconv.ParseInt(text, 0, 64); err == nil && n >= 0 && n <= maxNumber && !strings.HasPrefix(text, "0") {
-		return "write " + strconv.FormatInt(n, 10)
-	}
+func plainDigits(text string, whole bool) string {
 	if n, err := strconv.ParseInt(text, 0, 64); err == nil && strings.HasPrefix(strings.ToLower(text), "0x") {
 		return "write " + strconv.FormatInt(n, 10)
 	}
-	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f <= maxNumber && !strings.HasPrefix(text, "0") {
-		return "write " + strconv.FormatFloat(f, 'f', -1, 64)
+	if strings.HasPrefix(text, "0") && !strings.HasPrefix(text, "0.") {
+		return "" // octal to some readers, decimal to others
 	}
-	return ""
+	text, factor := strings.ReplaceAll(text, "_", ""), 1.0
+	if groups.MatchString(text) {
+		text = strings.ReplaceAll(text, ",", "")
+	}
+	if n := len(text) - 1; n > 0 {
+		if f, ok := multiples[text[n]]; ok {
+			text, factor = text[:n], f
+		}
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if f *= factor; err != nil || f < 0 || f > maxNumber || whole && !isWhole(f) {
+		return ""
+	}
+	return "write " + strconv.FormatFloat(f, 'f', -1, 64)
 }
+
+// groups is a number with commas between its thousands.
+var groups = regexp.MustCompile(`^[0-9]{1,3}(,[0-9]{3})+$`)
+
+// multiples are the suffixes that mean one thing only; m could be thousandths or a million.
+var multiples = map[byte]float64{'k': 1e3, 'K': 1e3, 'M': 1e6, 'G': 1e9}
 
 // isWhole reports whether f has no fraction.
 func isWhole(f float64) bool { return f == math.Trunc(f) }

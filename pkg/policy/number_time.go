@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +48,59 @@ func parseWindow(text string) (micros int64, message, hint string) {
 		return 0, "must be longer than nothing", ""
 	}
 	return micros, "", ""
+}
+
+// unitWords are what people write for a unit. m alone stays minutes, as in a window; M is a month to many.
+var unitWords = map[string]string{
+	"ms": "ms", "msec": "ms", "millisecond": "ms",
+	"s": "s", "S": "s", "sec": "s", "second": "s",
+	"m": "m", "min": "m", "minute": "m",
+	"h": "h", "H": "h", "hr": "h", "hour": "h",
+	"d": "d", "D": "d", "day": "d",
+}
+
+var wordyWindow = regexp.MustCompile(`^(?:\s*([0-9.]+)\s*([A-Za-z]+)\s*(?:,|and\s)?)+$`)
+
+var wordyPart = regexp.MustCompile(`([0-9.]+)\s*([A-Za-z]+)`)
+
+// plainWindow gives a time in words, such as "5 minutes", as parseWindow reads it; empty if it isn't one.
+func plainWindow(text string) string {
+	if !wordyWindow.MatchString(text) {
+		return ""
+	}
+	var b strings.Builder
+	for _, part := range wordyPart.FindAllStringSubmatch(text, -1) {
+		word := part[2]
+		if len(word) > 1 {
+			word = strings.ToLower(word)
+		}
+		if unitWords[word] == "" {
+			word = strings.TrimSuffix(word, "s")
+		}
+		b.WriteString(part[1] + unitWords[word])
+	}
+	if _, message, _ := parseWindow(b.String()); message != "" {
+		return ""
+	}
+	return b.String()
+}
+
+// FormatWindow gives a time in microseconds as a policy file has it: 60s as 1m, 36h as 1d12h, 1500 µs as 1.5ms.
+func FormatWindow(micros int64) string {
+	if micros == 0 {
+		return "0s"
+	}
+	text := ""
+	for _, u := range slices.Backward(timeUnits) {
+		if n := micros / u.means; n > 0 && u.word != "ms" {
+			text += strconv.FormatInt(n, 10) + u.word
+			micros %= u.means
+		}
+	}
+	if micros > 0 {
+		text += strconv.FormatFloat(float64(micros)/1e3, 'f', -1, 64) + "ms"
+	}
+	return text
 }
 
 // parsePart reads one number with its unit.

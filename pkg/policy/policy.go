@@ -140,6 +140,9 @@ type Override struct {
 	Pos     Position
 }
 
+// Expired reports whether o no longer applies at now.
+func (o *Override) Expired(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
+
 // Policy is one rule of a policy file. Everything in it is read-only once its Set exists.
 type Policy struct {
 	ID     string
@@ -165,6 +168,8 @@ type Policy struct {
 	// Index numbers the policies of a Set from 0 in file order.
 	Index int
 
+	keyPos   []Position // where Key is written
+	tagPos   Position   // where HashTag is written
 	compiled compiled
 }
 

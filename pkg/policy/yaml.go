@@ -21,7 +21,7 @@ type loader struct {
 
 // fault notes a fault; hint may be empty.
 func (l *loader) fault(pos Position, hint, format string, args ...any) {
-	l.faults = append(l.faults, newFault(pos, hint, format, args...))
+	l.faults.add(newFault(pos, hint, format, args...))
 }
 
 func (l *loader) tokenPos(t *token.Token) Position {

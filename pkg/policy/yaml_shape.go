@@ -55,7 +55,7 @@ func (l *loader) checkShape(tokens token.Tokens) bool {
 func refusedToken(t *token.Token) (message, hint string) {
 	switch t.Type {
 	case token.AliasType:
-		return "aliases are not supported in a policy file", `to match any value write "*" in quotes`
+		return "aliases are not supported in a policy file", `to match any value write "*" in quotes; a prefix has its star at the end: "gpt-*"`
 	case token.AnchorType:
 		return "anchors are not supported in a policy file", "repeat the value; quote a value that begins with &"
 	case token.MergeKeyType:

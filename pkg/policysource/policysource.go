@@ -38,6 +38,9 @@ type Options struct {
 	OnSet func(*policy.Set)
 	// OnError gets what kept a new set from being loaded, once until it changes.
 	OnError func(error)
+	// OnRestored gets the set in force when the files hold it again after an error: there is nothing new to load, but nothing
+	// wrong either.
+	OnRestored func(*policy.Set)
 	// OnWatchError gets what keeps Run from noticing changes at once. It polls all the same.
 	OnWatchError func(error)
 
@@ -111,8 +114,9 @@ func (s *Source) Load(ctx context.Context) (*policy.Set, error) {
 		return nil, s.fail(digest{}, err)
 	}
 	if s.Set() != nil && now.sum == s.good {
-		s.takenBack()
-		return s.Set(), nil
+		set := s.Set()
+		s.takenBack(set)
+		return set, nil
 	}
 	if err := s.Status().Err; err != nil && now.sum == s.bad {
 		return nil, err
@@ -162,11 +166,16 @@ func (s *Source) accept(sum digest, set *policy.Set) {
 }
 
 // takenBack notes that the files hold the set in force again: a fault was taken back.
-func (s *Source) takenBack() {
+func (s *Source) takenBack(set *policy.Set) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	failing := s.status.Err != nil
 	s.status.Err = nil
 	s.status.FailedAt = time.Time{}
+	s.mu.Unlock()
+
+	if failing && s.opts.OnRestored != nil {
+		s.opts.OnRestored(set)
+	}
 }
 
 // fail notes err and reports it unless it is the one that was reported last. It returns err.

@@ -19,10 +19,12 @@ func TestLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	var sets []*policy.Set
 	var errs []error
+	var restored []*policy.Set
 	source := policysource.New(policysource.Options{
-		Path:    file,
-		OnSet:   func(set *policy.Set) { sets = append(sets, set) },
-		OnError: func(err error) { errs = append(errs, err) },
+		Path:       file,
+		OnSet:      func(set *policy.Set) { sets = append(sets, set) },
+		OnError:    func(err error) { errs = append(errs, err) },
+		OnRestored: func(set *policy.Set) { restored = append(restored, set) },
 	})
 	require.Nil(t, source.Set())
 
@@ -56,6 +58,10 @@ func TestLoad(t *testing.T) {
 	_, err = source.Load(t.Context())
 	require.NoError(t, err)
 	require.Len(t, sets, 1, "a fault taken back is no reload")
+	require.Equal(t, sets, restored)
+	_, err = source.Load(t.Context())
+	require.NoError(t, err)
+	require.Len(t, restored, 1, "told once")
 
 	got := source.Status()
 	require.False(t, got.LoadedAt.IsZero())

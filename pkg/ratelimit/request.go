@@ -111,8 +111,11 @@ func (r *Request) addBucket(hit *policy.Hit, c *Check) {
 func (r *Request) charge(hit *policy.Hit) (Op, uint64) {
 	op, n, stated := Take, r.cost, r.costStated
 	if own := hit.Groups & r.ownCost; own != 0 {
-		op, n = r.groupCharge(own)
-		stated = true
+		ownOp, ownN := r.groupCharge(own)
+		// A group without a cost of its own counts as the request does: beside it none only looks or gives back.
+		if others := hit.Groups &^ own; others == 0 || ownOp == Take && ownN > 0 {
+			op, n, stated = ownOp, ownN, true
+		}
 	}
 	if n == 0 {
 		return Peek, 1

@@ -3,6 +3,7 @@ package rlheaders_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,9 @@ func TestRender(t *testing.T) {
 		{"store failed, open", []check{unasked("api-free", ratelimit.Admitted, ratelimit.FromOpen)}, `"free";q=20;w=12`, "", "", "api-free"},
 		{"store failed, closed", []check{unasked("log", ratelimit.Denied, ratelimit.FromClosed)}, `"log";q=10;w=90`, "", "1", "log"},
 		{"in debt", []check{left("api-free", -5)}, `"free";q=20;w=12`, `"free";r=0;t=4`, "", "api-free"},
+		{"more than an integer may be", []check{left("slow", 1e18)}, `"slow";q=10;w=1728000`, `"slow";r=999999999999999;t=999999999999999`, "", "slow"},
+		{"a wait beyond all time", []check{denied("slow", math.MaxInt64)}, `"slow";q=10;w=1728000`, `"slow";r=0;t=9223372037`, "9223372037", "slow"},
+		{"a debt beyond all time", []check{left("slow", -1e9)}, `"slow";q=10;w=1728000`, `"slow";r=0;t=9223372036855`, "", "slow"},
 		{"two buckets of one policy: the stricter", []check{left("api-free", 7), left("api-free", 2), left("api-free", 9)}, `"free";q=20;w=12`, `"free";r=2;t=2`, "", "api-free"},
 		{"a name that needs quoting", []check{left(`a "q" \z`, 0)}, `"a \"q\" \\z";q=1;w=86400`, `"a \"q\" \\z";r=0;t=86400`, "", `a "q" \z`},
 	}
@@ -180,7 +184,7 @@ func TestFieldsAreStructured(t *testing.T) {
 			case 1:
 				checks = append(checks, unasked(id, ratelimit.Denied, ratelimit.FromNever))
 			default:
-				checks = append(checks, leftUntil(id, rapid.Float64Range(-10, 1e15).Draw(t, "left"), time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "reset"))))
+				checks = append(checks, leftUntil(id, rapid.Float64Range(-10, 1e19).Draw(t, "left"), time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "reset"))))
 			}
 		}
 		r.Render(decide(set, checks...), &a)
@@ -219,10 +223,26 @@ func TestRenderFollowsTheSet(t *testing.T) {
 	var a rlheaders.Answer
 	one := load(t, "policies:\n  - {id: x, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n")
 	two := load(t, "policies:\n  - {id: y, key: [ip], algorithm: sliding-log, limit: 3, window: 1s, onStoreFailure: open}\n  - {id: x, key: [ip], algorithm: token-bucket, capacity: 2, refillPerDay: 1, onStoreFailure: open}\n")
+	r.Prepare(one)
 	for range 2 {
+		r.Prepare(two)
 		r.Render(decide(one, left("x", 1)), &a)
 		require.Equal(t, `"x";q=1;w=86400`, string(a.Policy))
 		r.Render(decide(two, left("x", 1)), &a)
 		require.Equal(t, `"x";q=2;w=172800`, string(a.Policy))
+	}
+}
+
+// BenchmarkPrepare is what a reload costs the renderer.
+func BenchmarkPrepare(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("policies:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - {id: p%d, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n", i)
+	}
+	set := load(b, text.String())
+	for b.Loop() {
+		var r rlheaders.Renderer
+		r.Prepare(set)
 	}
 }

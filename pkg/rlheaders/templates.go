@@ -29,11 +29,13 @@ type numbers struct {
 
 // templates gives those of set. While a reload is under way two of them may be made in turn, which costs time only.
 func (r *Renderer) templates(set *policy.Set) *templates {
-	if t := r.current.Load(); t != nil && t.set == set {
-		return t
+	for i := range r.kept {
+		if t := r.kept[i].Load(); t != nil && t.set == set {
+			return t
+		}
 	}
 	t := newTemplates(set)
-	r.current.Store(t)
+	r.kept[r.last.Add(1)%uint32(len(r.kept))].Store(t)
 	return t
 }
 
@@ -97,8 +99,9 @@ func (n *numbers) reset(c *ratelimit.Check, r int64) (t int64, ok bool) {
 	case n.limits.Kind == algorithm.SlidingLog:
 		return Seconds(c.Result.Reset), c.Result.Reset > 0
 	case r == 0:
-		micros := algorithm.Tokens{Level: c.Result.Remaining}.Wait(n.limits, 1, 0)
-		return Seconds(time.Duration(micros) * time.Microsecond), true
+		const micro = int64(time.Second / time.Microsecond)
+		wait := algorithm.Tokens{Level: c.Result.Remaining}.Wait(n.limits, 1, 0)
+		return wait/micro + min(1, wait%micro), true
 	}
-	return int64(math.Ceil(float64(r) / n.perSecond)), true
+	return int64(min(math.Ceil(float64(r)/n.perSecond), maxInteger)), true
 }

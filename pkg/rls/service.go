@@ -58,6 +58,9 @@ func NewService(l *ratelimit.Limiter, h Hooks) *Service {
 	return &Service{limiter: l, hooks: h}
 }
 
+// Prepare makes what answers under set need. Called before the limiter uses a set, it spares the first calls the wait.
+func (s *Service) Prepare(set *policy.Set) { s.renderer.Prepare(set) }
+
 // ShouldRateLimit decides req. The only errors are those of a caller that sends no domain or no descriptors: nothing that a
 // client of Envoy controls gives one, for Envoy lets a request through when its call fails.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *descriptors.Request, resp *Response) error {
@@ -122,7 +125,7 @@ func (s *Service) respond(req *descriptors.Request, d *ratelimit.Decision, resp 
 		resp.Policy, resp.Source = f.Binding.Policy.ID, f.Binding.Result.Source.String()
 	}
 	for i := range req.Descriptors {
-		resp.Statuses = append(resp.Statuses, s.status(d, strictest(d, i)))
+		resp.Statuses = append(resp.Statuses, s.status(d, i))
 	}
 }
 
@@ -137,33 +140,29 @@ func (r *Response) header(name string, value []byte) {
 	}
 }
 
-// strictest is the strictest check that used group i in its match or key; nil if there is none.
-func strictest(d *ratelimit.Decision, i int) *ratelimit.Check {
-	var s *ratelimit.Check
+// status is descriptor i's part of the answer: the verdict of the policies that used it in match or key, and the numbers of the
+// strictest of those that the header fields may tell of. A hidden policy must not even show by hiding the numbers of others.
+func (s *Service) status(d *ratelimit.Decision, i int) Status {
+	st := Status{Code: OK}
+	var shown *ratelimit.Check
 	for j := range d.Checks {
 		c := &d.Checks[j]
-		if c.Groups>>i&1 == 1 && !c.Shadow() && (s == nil || ratelimit.Stricter(c, s)) {
-			s = c
+		if c.Groups>>i&1 == 0 || c.Shadow() {
+			continue
+		}
+		if c.Denied() {
+			st.Code = OverLimit
+		}
+		if c.Known && rlheaders.Shows(c) && (shown == nil || ratelimit.Stricter(c, shown)) {
+			shown = c
 		}
 	}
-	return s
-}
-
-// status is a descriptor's part of the answer. Of c's numbers it tells only what the header fields may tell.
-func (s *Service) status(d *ratelimit.Decision, c *ratelimit.Check) Status {
-	if c == nil {
-		return Status{Code: OK}
-	}
-	st := Status{Code: OK}
-	if c.Denied() {
-		st.Code = OverLimit
-	}
-	if !c.Known || !rlheaders.Shows(c) {
+	if shown == nil {
 		return st
 	}
-	left, reset, _ := s.renderer.Left(d, c)
+	left, reset, _ := s.renderer.Left(d, shown)
 	st.HasLimit = true
-	st.RequestsPerUnit, st.Unit = perUnit(c.Numbers)
+	st.RequestsPerUnit, st.Unit = perUnit(shown.Numbers)
 	st.Remaining = saturate(float64(left))
 	st.ResetSeconds = reset
 	return st

@@ -242,6 +242,28 @@ func TestPostpaid(t *testing.T) {
 	require.Equal(t, rls.OK, resp.Code)
 }
 
+// TestHiddenPoliciesLeaveNoTrace: whether a hidden bucket has more or less left than one that is shown, the answer is the same.
+func TestHiddenPoliciesLeaveNoTrace(t *testing.T) {
+	for _, expose := range []string{"never", "onReject"} {
+		d := newDesk(t, fmt.Sprintf(`
+policies:
+  - {id: shown, key: [user], algorithm: token-bucket, capacity: 100, refillPerDay: 1, onStoreFailure: local}
+  - {id: hidden, key: [user], expose: %s, algorithm: token-bucket, capacity: 103, refillPerDay: 1, onStoreFailure: local}
+  - {id: other, match: {other: "1"}, key: [user], algorithm: token-bucket, capacity: 5, refillPerDay: 1, onStoreFailure: local, expose: never}
+`, expose))
+		user := entries("user", "u")
+		for n := range 20 {
+			resp, headers := d.call(0, user)
+			require.Equal(t, uint32(99-n), resp.Statuses[0].Remaining)
+			require.Contains(t, headers["ratelimit"], fmt.Sprintf(`"shown";r=%d;`, 99-n))
+		}
+		d.call(80, entries("user", "u2"))
+		resp, _ := d.call(0, entries("user", "u2"), entries("other", "1"))
+		require.True(t, resp.Statuses[0].HasLimit, "though other has less left")
+		require.Equal(t, rls.Status{Code: rls.OK}, resp.Statuses[1])
+	}
+}
+
 func TestShadowChangesNothing(t *testing.T) {
 	d := newDesk(t, "policies:\n  - {id: trial, key: [user], mode: shadow, algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}\n")
 	for range 3 {
@@ -254,7 +276,7 @@ func TestShadowChangesNothing(t *testing.T) {
 }
 
 func TestTruncatedAndIgnored(t *testing.T) {
-	d := newDesk(t, "policies:\n  - {id: login, match: {route: login}, key: [ip], algorithm: sliding-log, limit: 10, window: 1m, onStoreFailure: closed}\n  - {id: user, match: {user: u}, key: [user], algorithm: sliding-log, limit: 1, window: 1m, onStoreFailure: open}\n")
+	d := newDesk(t, "policies:\n  - {id: login, match: {route: GET /login}, key: [ip], algorithm: sliding-log, limit: 10, window: 1m, onStoreFailure: closed}\n  - {id: user, match: {user: u}, key: [user], algorithm: sliding-log, limit: 1, window: 1m, onStoreFailure: open}\n")
 	limited := entries("user", "u")
 	limited.HasLimit = true
 	var resp rls.Response

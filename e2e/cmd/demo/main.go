@@ -88,7 +88,7 @@ func (c *config) checkPorts() error {
 	var taken []string
 	for _, p := range append(c.own(), c.store.ports()...) {
 		if err := harness.CheckPort(p.number); err != nil {
-			taken = append(taken, fmt.Sprintf("%v\n    it is for %s; take another with %s=PORT or --%s PORT", err, p.use, p.env(), p.flag))
+			taken = append(taken, fmt.Sprintf("%v\n    it is for %s; take another: %s=PORT make run", err, p.use, p.env()))
 		}
 	}
 	if len(taken) > 0 {
@@ -126,7 +126,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(c.welcome())
+	fmt.Print(c.welcome(lab.Services[0].PID()))
 	return wait(ctx, lab)
 }
 
@@ -147,6 +147,7 @@ func (c *config) start(ctx context.Context, dir string) (*harness.Lab, error) {
 		Upstream:      c.upstream.addr(),
 		Services:      append([]harness.ServiceAddress{{GRPC: c.grpc.addr(), Admin: c.admin.addr()}}, c.store.services()...),
 		Denials:       os.Stdout,
+		Logs:          &changes{out: os.Stdout},
 	})
 }
 
@@ -171,19 +172,26 @@ func wait(ctx context.Context, lab *harness.Lab) error {
 	}
 }
 
-func (c *config) welcome() string {
+// welcome says what to try. pid is the service's process.
+func (c *config) welcome(pid int) string {
 	edge := "localhost:" + strconv.Itoa(c.edge.number)
 	return fmt.Sprintf(`
 Ready: Envoy on %[1]s, envoy-rls beside it. Policies: %[2]s (edit it: the next request sees the change).
-Status and metrics: http://%[3]s
-%[4]s
+  http://localhost:%[3]d/api/v1/policies   the policies in force
+  http://localhost:%[3]d/api/v1/status     version, faults of the policy file, buckets
+  http://localhost:%[3]d/metrics           metrics of envoy-rls
+  http://localhost:%[4]d/stats?filter=ratelimit   what Envoy counts
+%[6]s
 An allowed call, with its limits:
   curl -i -H 'x-api-key: k1' %[1]s/
 A burst into 429:
   for i in $(seq 25); do curl -s -o /dev/null -w '%%{http_code} ' -H 'x-api-key: k1' %[1]s/; done
 The login limit:
   for i in $(seq 12); do curl -s -o /dev/null -w '%%{http_code} ' -H 'content-type: application/json' -d '{"username":"ann"}' %[1]s/auth/login; done
+An outage of envoy-rls, and its end:
+  kill -STOP %[5]d
+  kill -CONT %[5]d
 
-Denials follow, one a line. Ctrl-C stops everything.
-`, edge, c.policies, c.admin.addr(), c.store.welcome())
+Denials and policy changes follow. Ctrl-C stops everything.
+`, edge, c.policies, c.admin.number, c.envoyAdmin.number, pid, c.store.welcome())
 }
