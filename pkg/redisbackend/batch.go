@@ -31,6 +31,8 @@ type worker struct {
 
 func (w *worker) run(ctx context.Context) {
 	defer func() { _ = w.conn.Close() }() // there is nobody to tell
+	w.connect()
+	w.node.warm.Done()
 	for {
 		for !w.up && w.node.up.Load() > 0 && !w.connect() {
 			if !w.pause(ctx) {
@@ -49,8 +51,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// connect gets a connection before there is a call to send. A worker without one does so while another one has: that one can send
-// the calls meanwhile.
+// connect gets a connection before there is a call to send: the first time, and later while another worker has one, which can send the
+// calls meanwhile.
 func (w *worker) connect() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), w.node.client.options.ConnectionTimeout)
 	defer cancel()

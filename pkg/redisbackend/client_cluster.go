@@ -109,6 +109,7 @@ func (c *client) single(address string, open connect) bool {
 	if err != nil {
 		return false
 	}
+	n.warm.Wait()
 	c.routes.Store(&routes{single: n})
 	return true
 }
@@ -120,6 +121,13 @@ func (c *client) clustered(ctx context.Context) bool {
 		s.close()
 		return false
 	}
+	_ = s.cluster.ForEachMaster(ctx, func(_ context.Context, primary *redis.Client) error {
+		n, err := c.nodeAt(primary.Options().Addr, nil)
+		if err == nil {
+			n.warm.Wait()
+		}
+		return err
+	})
 	c.routes.Store(&routes{slots: s})
 	return true
 }

@@ -25,6 +25,7 @@ type node struct {
 	up      atomic.Int32 // workers that have a connection, as far as they know
 	stop    context.CancelFunc
 	workers sync.WaitGroup
+	warm    sync.WaitGroup // until every worker has tried to connect
 }
 
 // connect gives each worker its own go-redis client.
@@ -33,6 +34,7 @@ type connect func() *redis.Client
 func newNode(c *client, address string, open connect) *node {
 	ctx, stop := context.WithCancel(c.life)
 	n := &node{address: address, client: c, queue: make(chan *call, queueLength), stop: stop}
+	n.warm.Add(c.options.workers())
 	for range c.options.workers() {
 		w := &worker{node: n, open: open, conn: open()}
 		w.pipe = w.conn.Pipeline()
@@ -43,7 +45,6 @@ func newNode(c *client, address string, open connect) *node {
 
 // add puts a call in the queue. It returns false if that is full.
 func (n *node) add(c *call) bool {
-	c.node = n
 	select {
 	case n.queue <- c:
 		n.used.Store(int64(n.client.now()))

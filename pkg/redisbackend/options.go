@@ -36,8 +36,8 @@ type Options struct {
 	// understood. All URLs must agree in all but the address.
 	URLs []string
 	Mode Mode
-	// PoolSize is how many connections there are to each node: one for each worker, and one in reserve for when one is replaced.
-	// Default 3, at least 2.
+	// PoolSize is how many connections there are to each node: one for each of PoolSize-1 workers, and one more by which a cluster's node
+	// is asked for the slots. Two workers do: one batch is on its way while the next one gathers. Default 3, at least 2.
 	PoolSize int
 	// Timeout is how long a caller waits at most; its context may end sooner. Default 5 ms.
 	Timeout time.Duration

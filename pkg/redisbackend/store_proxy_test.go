@@ -19,6 +19,8 @@ type proxy struct {
 	// spoilRequest does the same for what the client sends.
 	spoilRequest atomic.Pointer[func(piece []byte) (passed []byte, ok bool)]
 
+	few atomic.Bool // no new connection is let through
+
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
 	wg    sync.WaitGroup
@@ -43,8 +45,11 @@ func (p *proxy) serve() {
 			return
 		}
 		server, err := net.Dial("tcp", p.server)
-		if err != nil {
+		if err != nil || p.few.Load() {
 			_ = client.Close()
+			if server != nil {
+				_ = server.Close()
+			}
 			continue
 		}
 		p.mu.Lock()

@@ -101,6 +101,7 @@ var evalSHA any = "EVALSHA"
 // submit queues a call.
 func (g *group) submit(p *part, c *call, n *node) {
 	c.reset()
+	c.node = n
 	p.call = c
 	if n.add(c) {
 		g.pending++
