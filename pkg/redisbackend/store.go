@@ -77,7 +77,8 @@ func (s *Store) Node(key []byte) string {
 
 // Acquire implements ratelimit.Store. Buckets of one slot are decided at once. Over several slots the call is all or none in the end: for a
 // moment others may see too few tokens. When some slots cannot be decided and no other denies, what was taken stands: whoever answers for
-// the failed ones gives it back, if need be. Each error is an *Error.
+// the failed ones gives it back, if need be. A take that was sent and not answered in time is never given back: whether it was carried out
+// is not known. Each error is an *Error.
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
 	if cap(results) < len(buckets) {
 		results = make([]ratelimit.Result, len(buckets))
