@@ -43,6 +43,7 @@ func testMain(m *testing.M) int {
 		}
 	}
 	code := m.Run()
+	stopSharedCluster()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			return fail(err)
