@@ -23,7 +23,7 @@ func TestCluster(t *testing.T) {
 	s := open(t, redisbackend.Options{URLs: cluster.URLs()[:2], Timeout: patient})
 	t.Run("conformance", func(t *testing.T) {
 		storetest.Run(t, func(*testing.T) storetest.Harness {
-			return storetest.Harness{Store: sinceNow(s), ReportsAt: true}
+			return storetest.Harness{Store: s, ReportsAt: true}
 		})
 	})
 	for _, test := range []struct {

@@ -24,6 +24,16 @@ func (s shape) limits() algorithm.Limits {
 	return algorithm.Limits{Kind: s.kind, Capacity: float64(s.capacity), Rate: float64(s.rate) / whole, Window: s.window}
 }
 
+// refilled is a token bucket's level so much later. The first call of a world may come at any time since 1970, for which a refill is more than
+// 64 bits hold.
+func (s shape) refilled(level, passed int64) int64 {
+	full := s.capacity * whole
+	if s.rate > 0 && passed > (full-level)/s.rate {
+		return full
+	}
+	return level + s.rate*passed
+}
+
 // step is what a call does with one bucket.
 type step struct {
 	bucket int
@@ -90,7 +100,7 @@ func (w *world) clone() *world {
 func (w *world) pass(now int64) {
 	for i, s := range w.shapes {
 		st := &w.states[i]
-		st.level = min(s.capacity*whole, st.level+s.rate*(now-w.now))
+		st.level = s.refilled(st.level, now-w.now)
 		st.entries = slices.DeleteFunc(st.entries, func(at int64) bool { return now-at >= s.window })
 	}
 	w.now = now
