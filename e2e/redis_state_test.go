@@ -182,5 +182,7 @@ func tenantsApart(t *testing.T, cluster *redistest.Cluster, key func(tenant stri
 
 // ofTenant is the key of a policy that counts by tenant.
 func ofTenant(policyID string) func(string) policy.Key {
-	return func(tenant string) policy.Key { return policy.NewKey(policy.Part{Name: "tenant", Value: tenant}, policyID) }
+	return func(tenant string) policy.Key {
+		return policy.NewKey(policy.Part{Name: "tenant", Value: tenant}, policyID)
+	}
 }
