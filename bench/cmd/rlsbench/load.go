@@ -20,6 +20,7 @@ const callTimeout = 15 * time.Second
 type load struct {
 	workers, connections int
 	keys                 uint64
+	rate                 float64 // calls a second that all make together, if they can; 0: as many as they can
 }
 
 // sample is what one measurement saw.
@@ -27,6 +28,7 @@ type sample struct {
 	calls, denied int
 	elapsed       time.Duration
 	cpu           time.Duration // spent by the server
+	store         usage         // of its Redis, if it has one
 	p50, p99      time.Duration // of the calls' latencies
 }
 
@@ -34,6 +36,19 @@ type sample struct {
 func (s sample) cpuPerCall() float64 {
 	return float64(s.cpu) / float64(time.Microsecond) / float64(max(1, s.calls))
 }
+
+// storeCPUPerCall is in microseconds.
+func (s sample) storeCPUPerCall() float64 {
+	return float64(s.store.cpu) / float64(time.Microsecond) / float64(max(1, s.calls))
+}
+
+// storeCallsPerCall is how many runs of a script a call took.
+func (s sample) storeCallsPerCall() float64 {
+	return float64(s.store.scripts) / float64(max(1, s.calls))
+}
+
+// batch is how many runs of a script Redis found at a time.
+func (s sample) batch() float64 { return float64(s.store.scripts) / float64(max(1, s.store.reads)) }
 
 // perSecond is the throughput in calls.
 func (s sample) perSecond() float64 { return float64(s.calls) / s.elapsed.Seconds() }
@@ -51,26 +66,26 @@ func (l load) run(ctx context.Context, srv *server, s scenario, d time.Duration)
 		return sample{}, fmt.Errorf("%s: %w", srv.name, err)
 	}
 	defer closeAll()
-	before, err := srv.cpu()
+	before, storeBefore, err := srv.usage(ctx)
 	if err != nil {
 		return sample{}, err
 	}
 	start := time.Now()
 	tallies := make([]tally, l.workers)
-	group, ctx := errgroup.WithContext(ctx)
+	group, working := errgroup.WithContext(ctx)
 	for w := range l.workers {
-		group.Go(func() error { return l.work(ctx, clients[w%len(clients)], s, start.Add(d), &tallies[w]) })
+		group.Go(func() error { return l.work(working, clients[w%len(clients)], s, start.Add(d), &tallies[w]) })
 	}
 	if err := group.Wait(); err != nil {
 		return sample{}, fmt.Errorf("%s: %w", srv.name, err)
 	}
 	elapsed := time.Since(start)
-	after, err := srv.cpu()
+	after, storeAfter, err := srv.usage(ctx)
 	if err != nil {
 		return sample{}, err
 	}
 	out := sum(tallies)
-	out.elapsed, out.cpu = elapsed, after-before
+	out.elapsed, out.cpu, out.store = elapsed, after-before, storeAfter.since(storeBefore)
 	return out, nil
 }
 
@@ -113,7 +128,8 @@ func (l load) connect(ctx context.Context, addr string) (clients []rls.RateLimit
 
 // work makes calls until the time has come.
 func (l load) work(ctx context.Context, c rls.RateLimitServiceClient, s scenario, until time.Time, t *tally) error {
-	for now := time.Now(); now.Before(until); {
+	pace := l.pace(time.Now())
+	for now := pace.wait(time.Now()); now.Before(until); now = pace.wait(now) {
 		request := s.request(rand.Uint64N(l.keys))
 		call, cancel := context.WithTimeout(ctx, callTimeout) // Envoy's calls have a deadline as well
 		answer, err := c.ShouldRateLimit(call, request)

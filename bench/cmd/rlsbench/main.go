@@ -1,5 +1,6 @@
-// Command rlsbench measures what a decision costs: it runs envoy-rls with the memory store and a server that decides nothing
-// (cmd/floor), sends both the same calls in turn, and prints the CPU time each spent per call.
+// Command rlsbench measures what a decision costs: it runs envoy-rls and a server that decides nothing (cmd/floor), sends both
+// the same calls in turn, and prints the CPU time each spent per call. With -store redis it also starts a Redis, measures what that
+// spends, and does the same with two variants of envoy-rls: its script does nothing, or each call goes to Redis by itself.
 //
 // CPU time per call is what counts: on a machine that others use, or that runs the client too, it moves far less than
 // throughput or latency, and the ratio of two servers that are measured in turn moves least of all.
@@ -13,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -35,7 +37,9 @@ type options struct {
 	duration time.Duration
 	warmUp   time.Duration
 	load     load
+	store    string
 	server   string
+	only     string
 	maxRatio float64
 }
 
@@ -49,13 +53,22 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.IntVar(&o.load.workers, "workers", 64, "calls under way at a time")
 	flags.IntVar(&o.load.connections, "connections", 4, "connections that they share")
 	flags.Uint64Var(&o.load.keys, "keys", 100_000, "different API keys")
+	flags.StringVar(&o.only, "only", "", "rows whose name has this `text`; all if empty")
+	flags.Float64Var(&o.load.rate, "rate", 0, "calls a second in all; 0: as many as the workers can make")
+	flags.StringVar(&o.store, "store", storeMemory, "where envoy-rls keeps its buckets: memory, or redis (needs redis-server)")
 	flags.StringVar(&o.server, "server", "", "envoy-rls `binary`; built from this repository if none is given")
 	flags.Float64Var(&o.maxRatio, "max-ratio", 0, "fail if the first row's ratio to the floor is above this; 0: never")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
+	if o.store != storeMemory && o.store != storeRedis {
+		return o, fmt.Errorf("-store %q: want memory or redis", o.store)
+	}
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if o.load.rate < 0 {
+		return o, errors.New("rate must not be below zero")
 	}
 	if o.rounds < 1 || o.duration <= 0 || o.load.workers < 1 || o.load.connections < 1 || o.load.keys < 1 {
 		return o, errors.New("rounds, time, workers, connections and keys must be above zero")
@@ -68,16 +81,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	servers, stop, err := start(ctx, o.server, stderr)
+	servers, stop, err := start(ctx, o.store, o.server, stderr)
 	if err != nil {
 		return err
 	}
 	defer stop()
 
 	var rows []row
-	for _, s := range scenarios() {
-		if err := o.load.verify(ctx, servers.ours, s); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+	for _, s := range scenarios(o.store) {
+		if !strings.Contains(s.name, o.only) {
+			continue
 		}
 		fmt.Fprintf(stderr, "%s: %d rounds of %v for each server\n", s.name, o.rounds, o.duration)
 		r, err := measure(ctx, servers, s, o)
@@ -86,7 +99,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		rows = append(rows, r)
 	}
-	if err := printTable(stdout, rows); err != nil {
+	if len(rows) == 0 {
+		return fmt.Errorf("no row's name has %q", o.only)
+	}
+	if o.store == storeRedis {
+		err = printRedisTable(stdout, rows)
+	} else {
+		err = printTable(stdout, rows)
+	}
+	if err != nil {
 		return err
 	}
 	if ratio := rows[0].ratio(); o.maxRatio > 0 && ratio > o.maxRatio {
@@ -95,22 +116,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// measure calls the servers in turn, so that whatever else the machine does befalls both.
-func measure(ctx context.Context, servers pair, s scenario, o options) (row, error) {
-	r := row{scenario: s}
+// measure calls the servers in turn, so that whatever else the machine does befalls all.
+func measure(ctx context.Context, servers []*server, s scenario, o options) (row, error) {
+	if s.plain {
+		servers = servers[:2]
+	}
+	r := row{scenario: s, sides: make([]side, len(servers))}
+	l := o.load
+	if s.rate > 0 {
+		l.rate = s.rate
+	}
+	for i, srv := range servers {
+		r.sides[i].server = srv.name
+		if srv.name == "floor" {
+			continue
+		}
+		if err := l.verify(ctx, srv, s); err != nil {
+			return r, err
+		}
+	}
 	for range o.rounds {
-		for _, side := range []struct {
-			server  *server
-			samples *[]sample
-		}{{servers.floor, &r.floor}, {servers.ours, &r.ours}} {
-			if _, err := o.load.run(ctx, side.server, s, o.warmUp); err != nil {
+		for i, srv := range servers {
+			if _, err := l.run(ctx, srv, s, o.warmUp); err != nil {
 				return r, err
 			}
-			got, err := o.load.run(ctx, side.server, s, o.duration)
+			got, err := l.run(ctx, srv, s, o.duration)
 			if err != nil {
 				return r, err
 			}
-			*side.samples = append(*side.samples, got)
+			r.sides[i].samples = append(r.sides[i].samples, got)
 		}
 	}
 	return r, nil

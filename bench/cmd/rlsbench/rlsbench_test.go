@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -48,14 +51,28 @@ func TestMedianAndQuantile(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	one := func(cpu time.Duration, denied int) []sample {
+	one := func(cpu time.Duration, denied int, store usage) []sample {
 		return []sample{{
-			calls: 1000, denied: denied, elapsed: time.Second, cpu: cpu,
+			calls: 1000, denied: denied, elapsed: time.Second, cpu: cpu, store: store,
 			p50: 100 * time.Microsecond, p99: 900 * time.Microsecond,
 		}}
 	}
+	rows := []row{{scenario: scenario{name: "one policy"}, sides: []side{
+		{"floor", one(20*time.Millisecond, 0, usage{})},
+		{"envoy-rls", one(15*time.Millisecond, 250, usage{8 * time.Millisecond, 750, 100})},
+		{oneByOne, one(30*time.Millisecond, 0, usage{16 * time.Millisecond, 1000, 1000})},
+	}}}
 	var out bytes.Buffer
-	rows := []row{{scenario: scenario{name: "one policy"}, floor: one(20*time.Millisecond, 0), ours: one(15*time.Millisecond, 250)}}
+	require.NoError(t, printRedisTable(&out, rows))
+	require.Equal(t, `| calls      | server     | CPU per call | of the floor | Redis CPU per call | envoy-rls to it | scripts per call | batch | denied | calls/s | p50    | p99    |
+|---         |---         |---           |---           |---                 |---              |---               |---    |---     |---      |---     |---     |
+| one policy | floor      | 20.0 us      | 1.00         |                    |                 |                  |       | 0 %    | 1000    | 100 us | 900 us |
+|            | envoy-rls  | 15.0 us      | 0.75         | 8.00 us            | 1.00            | 0.7500           | 7.5   | 25 %   | 1000    | 100 us | 900 us |
+|            | one by one | 30.0 us      | 1.50         | 16.00 us           | 0.50            | 1.0000           | 1.0   | 0 %    | 1000    | 100 us | 900 us |
+`, out.String())
+
+	out.Reset()
+	rows[0].sides = rows[0].sides[:2]
 	require.NoError(t, printTable(&out, rows))
 	require.Equal(t, `| calls      | server    | CPU per call | of the floor | denied | calls/s | p50    | p99    |
 |---         |---        |---           |---           |---     |---      |---     |---     |
@@ -68,7 +85,7 @@ func TestParse(t *testing.T) {
 	o, err := parse(nil, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, 5, o.rounds)
-	for _, args := range []string{"-rounds 0", "-time 0s", "-workers 0", "-connections 0", "-keys 0", "extra", "-unknown"} {
+	for _, args := range []string{"-rounds 0", "-time 0s", "-workers 0", "-connections 0", "-keys 0", "-store disk", "-rate -1", "extra", "-unknown"} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		require.Error(t, err, args)
 	}
@@ -79,18 +96,89 @@ func TestWithoutTuning(t *testing.T) {
 	require.Equal(t, []string{"PATH=/bin", "GOMAXPROCS=2"}, got)
 }
 
+const briefly = "-rounds 1 -time 200ms -warm-up 100ms -workers 8 -keys 100"
+
 // TestBenchmarkRuns runs the whole of it for a moment: both servers come up, every scenario is decided by its policies, and
 // the table has its rows. It says nothing about speed.
 func TestBenchmarkRuns(t *testing.T) {
 	var out, log bytes.Buffer
-	err := run(t.Context(), strings.Fields("-rounds 1 -time 200ms -warm-up 100ms -workers 8 -keys 100"), &out, &log)
+	err := run(t.Context(), strings.Fields(briefly), &out, &log)
 	require.NoError(t, err, log.String())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 2+2*len(scenarios()), out.String())
-	for i, s := range scenarios() {
+	require.Len(t, lines, 2+2*len(scenarios(storeMemory)), out.String())
+	for i, s := range scenarios(storeMemory) {
 		require.Contains(t, lines[2+2*i], s.name)
 		require.Contains(t, lines[3+2*i], "envoy-rls")
 	}
+}
+
+// TestBenchmarkRunsOnRedis is the same with a Redis and the variants. What they ask of Redis is what they are said to.
+func TestBenchmarkRunsOnRedis(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil && os.Getenv("ENVOY_RLS_NEED_REDIS") == "" {
+		t.Skip("needs redis-server")
+	}
+	var out, log bytes.Buffer
+	err := run(t.Context(), strings.Fields("-store redis "+briefly), &out, &log)
+	require.NoError(t, err, log.String())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[2:]
+	for _, s := range scenarios(storeRedis) {
+		servers := []string{"floor", "envoy-rls", emptyScript, oneByOne}
+		if s.plain {
+			servers = servers[:2]
+		}
+		require.Contains(t, lines[0], s.name)
+		for i, server := range servers {
+			cells := strings.Split(lines[i], "|")
+			require.Equal(t, server, strings.TrimSpace(cells[2]))
+			if i > 0 && !s.plain {
+				require.Equal(t, "1.0000", strings.TrimSpace(cells[7]), "scripts per call: %s", lines[i])
+			}
+			if server == oneByOne {
+				require.Equal(t, "1.0", strings.TrimSpace(cells[8]), "batch: %s", lines[i])
+			}
+		}
+		lines = lines[len(servers):]
+	}
+	require.Empty(t, lines)
+}
+
+func TestParseInfo(t *testing.T) {
+	got, err := parseInfo("# Stats\r\ntotal_reads_processed:12\r\n# Commandstats\r\ncmdstat_evalsha:calls=34,usec=5,usec_per_call=1.00\r\n")
+	require.NoError(t, err)
+	require.Equal(t, usage{scripts: 34, reads: 12}, got)
+	got, err = parseInfo("total_reads_processed:12\r\n")
+	require.NoError(t, err)
+	require.Equal(t, usage{reads: 12}, got)
+	_, err = parseInfo("total_reads_processed:many\r\n")
+	require.Error(t, err)
+}
+
+func TestAVariantNeedsTheTextThatItChanges(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "pkg", "redisbackend")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte("one two two"), 0o600))
+	_, err := variant{name: "v", edits: []edit{{"a.go", "one", "1"}}}.overlay(root, t.TempDir())
+	require.NoError(t, err)
+	for _, from := range []string{"two", "three"} {
+		_, err = variant{name: "v", edits: []edit{{"a.go", from, "1"}}}.overlay(root, t.TempDir())
+		require.ErrorContains(t, err, "want 1")
+	}
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		require.Equal(t, start, load{workers: 4}.pace(start).wait(start), "no rate: at once")
+		p := load{workers: 4, rate: 8}.pace(start) // a call each 500 ms
+		first := p.wait(start)
+		require.Equal(t, first, time.Now())
+		require.Less(t, first.Sub(start), 500*time.Millisecond)
+		time.Sleep(800 * time.Millisecond)
+		late := time.Now()
+		require.Equal(t, late, p.wait(late), "a late one goes at once")
+		require.Equal(t, first.Add(time.Second), p.wait(late), "and the next when it was due anyway")
+	})
 }
 
 func TestABinaryThatCannotStart(t *testing.T) {

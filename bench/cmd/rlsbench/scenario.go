@@ -16,23 +16,52 @@ type scenario struct {
 	// policies are the names of those that decide, most constraining first, as envoy-rls has them in its answer.
 	policies []string
 	request  func(key uint64) *rls.RateLimitRequest
+	rate     float64 // calls a second; 0: as the flags say
+	plain    bool    // without the variants
 }
 
+// The stores.
+const (
+	storeMemory = "memory"
+	storeRedis  = "redis"
+)
+
 // scenarios go with the policies in bench/policies.yaml. The first is the main one.
-func scenarios() []scenario {
+func scenarios(store string) []scenario {
+	if store == storeRedis {
+		return redisScenarios()
+	}
 	return []scenario{
-		{"one policy, allowed", []string{"free"}, func(key uint64) *rls.RateLimitRequest {
+		{name: "one policy, allowed", policies: []string{"free"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(descriptor("plan", "free", "api_key", fmt.Sprintf("k%d", key)))
 		}},
-		{"two policies, allowed", []string{"free", "tenant"}, func(key uint64) *rls.RateLimitRequest {
+		{name: "two policies, allowed", policies: []string{"free", "tenant"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(
 				descriptor("plan", "free", "api_key", fmt.Sprintf("k%d", key)),
 				descriptor("tenant", fmt.Sprintf("t%d", key%1000)),
 			)
 		}},
-		{"one policy, denied", []string{"spent"}, func(key uint64) *rls.RateLimitRequest {
+		{name: "one policy, denied", policies: []string{"spent"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(descriptor("plan", "spent", "api_key", fmt.Sprintf("k%d", key%1000)))
 		}},
+	}
+}
+
+// redisScenarios have buckets that stay in Redis between calls.
+func redisScenarios() []scenario {
+	return []scenario{
+		{name: "one policy, allowed", policies: []string{"daily"}, request: func(key uint64) *rls.RateLimitRequest {
+			return request(descriptor("plan", "daily", "api_key", fmt.Sprintf("k%d", key)))
+		}},
+		{name: "two policies in one slot, allowed", policies: []string{"shared", "org"}, request: func(key uint64) *rls.RateLimitRequest {
+			return request(
+				descriptor("plan", "shared", "api_key", fmt.Sprintf("k%d", key)),
+				descriptor("org", fmt.Sprintf("o%d", key%1000)),
+			)
+		}},
+		{name: "one drained key, 20,000/s", policies: []string{"spent"}, request: func(uint64) *rls.RateLimitRequest {
+			return request(descriptor("plan", "spent", "api_key", "k"))
+		}, rate: 20_000, plain: true},
 	}
 }
 

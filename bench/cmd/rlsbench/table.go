@@ -7,15 +7,23 @@ import (
 	"time"
 )
 
-// row is a scenario with what both servers did in it.
+// row is a scenario with what the servers did in it: the floor, envoy-rls, and its variants if any.
 type row struct {
-	scenario    scenario
-	floor, ours []sample
+	scenario scenario
+	sides    []side
+}
+
+// side is what one server did.
+type side struct {
+	server  string
+	samples []sample
 }
 
 // ratio is our CPU per call by the floor's, of the medians.
-func (r row) ratio() float64 {
-	return of(r.ours, sample.cpuPerCall) / of(r.floor, sample.cpuPerCall)
+func (r row) ratio() float64 { return r.ofFloor(r.sides[1]) }
+
+func (r row) ofFloor(s side) float64 {
+	return of(s.samples, sample.cpuPerCall) / of(r.sides[0].samples, sample.cpuPerCall)
 }
 
 // of is the median of one figure over samples.
@@ -37,13 +45,41 @@ func printTable(w io.Writer, rows []row) error {
 	fmt.Fprintln(out, "| calls\t| server\t| CPU per call\t| of the floor\t| denied\t| calls/s\t| p50\t| p99\t|")
 	fmt.Fprintln(out, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, r := range rows {
-		printSide(out, r.scenario.name, "floor", r.floor, 1)
-		printSide(out, "", "envoy-rls", r.ours, r.ratio())
+		for i, one := range r.sides {
+			fmt.Fprintf(out, "| %s\t| %s\t| %.1f us\t| %.2f\t| %.0f %%\t| %.0f\t| %.0f us\t| %.0f us\t|\n", r.label(i), one.server,
+				of(one.samples, sample.cpuPerCall), r.ofFloor(one), of(one.samples, denied), of(one.samples, sample.perSecond),
+				of(one.samples, p50), of(one.samples, p99))
+		}
 	}
 	return out.Flush()
 }
 
-func printSide(w io.Writer, calls, server string, samples []sample, ratio float64) {
-	fmt.Fprintf(w, "| %s\t| %s\t| %.1f us\t| %.2f\t| %.0f %%\t| %.0f\t| %.0f us\t| %.0f us\t|\n", calls, server,
-		of(samples, sample.cpuPerCall), ratio, of(samples, denied), of(samples, sample.perSecond), of(samples, p50), of(samples, p99))
+// label is the scenario's name where its first side stands.
+func (r row) label(side int) string {
+	if side > 0 {
+		return ""
+	}
+	return r.scenario.name
+}
+
+// printRedisTable prints the rows with what Redis did.
+func printRedisTable(w io.Writer, rows []row) error {
+	out := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(out, "| calls\t| server\t| CPU per call\t| of the floor\t| Redis CPU per call\t| envoy-rls to it\t| scripts per call\t| batch\t| denied\t| calls/s\t| p50\t| p99\t|")
+	fmt.Fprintln(out, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
+	for _, r := range rows {
+		ours := of(r.sides[1].samples, sample.storeCPUPerCall)
+		for i, one := range r.sides {
+			s := one.samples
+			fmt.Fprintf(out, "| %s\t| %s\t| %.1f us\t| %.2f\t", r.label(i), one.server, of(s, sample.cpuPerCall), r.ofFloor(one))
+			if i == 0 {
+				fmt.Fprint(out, "|\t|\t|\t|\t")
+			} else {
+				its := of(s, sample.storeCPUPerCall)
+				fmt.Fprintf(out, "| %.2f us\t| %.2f\t| %.4f\t| %.1f\t", its, ours/its, of(s, sample.storeCallsPerCall), of(s, sample.batch))
+			}
+			fmt.Fprintf(out, "| %.0f %%\t| %.0f\t| %.0f us\t| %.0f us\t|\n", of(s, denied), of(s, sample.perSecond), of(s, p50), of(s, p99))
+		}
+	}
+	return out.Flush()
 }
