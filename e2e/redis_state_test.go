@@ -41,7 +41,8 @@ func useCluster(t *testing.T, policies string) *redistest.Cluster {
 		var err error
 		shared.dir, err = os.MkdirTemp("", "envoy-rls-e2e-redis-")
 		require.NoError(t, err)
-		shared.cluster, err = redistest.NewCluster(ctx, redistest.Options{Primaries: 4, ReplicasEach: 1, Dir: shared.dir})
+		// No node is given up for dead because the machine is busy.
+		shared.cluster, err = redistest.NewCluster(ctx, redistest.Options{Primaries: 4, ReplicasEach: 1, NodeTimeout: 5 * time.Second, Dir: shared.dir})
 		require.NoError(t, err)
 	}
 	cluster := shared.cluster
