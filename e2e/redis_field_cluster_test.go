@@ -38,11 +38,11 @@ func requireCharged(t *testing.T, s *redisbackend.Store, calls int, tenant strin
 	}
 }
 
-// about makes requests about the tenants in turn.
-func about(kind string, tenants ...string) func(n int) *rls.RateLimitRequest {
+// about makes requests about the tenants in turn, with one more attribute.
+func about(name, value string, tenants ...string) func(n int) *rls.RateLimitRequest {
 	var requests []*rls.RateLimitRequest
 	for _, tenant := range tenants {
-		requests = append(requests, attributes("kind", kind, "tenant", tenant))
+		requests = append(requests, attributes(name, value, "tenant", tenant))
 	}
 	return func(n int) *rls.RateLimitRequest { return requests[n%len(requests)] }
 }
@@ -62,7 +62,7 @@ func TestField_ScriptsFlushed(t *testing.T) {
 	if long() {
 		rate, flushes = 5000, 100
 	}
-	load := startStream(t, f, rate, about("both", "flushed"))
+	load := startStream(t, f, rate, about("kind", "both", "flushed"))
 	for range flushes {
 		for _, primary := range primaries(t, cluster) {
 			_, err := primary.Do(t.Context(), "SCRIPT", "FLUSH")
@@ -87,7 +87,7 @@ func TestField_SlotHalfMigrated(t *testing.T) {
 	const tenant = "moving"
 	first, second := ofTenant("tokens")(tenant).String(), ofTenant("log")(tenant).String()
 	slot := slotOf(first)
-	load := startStream(t, f, 1000, about("both", tenant))
+	load := startStream(t, f, 1000, about("kind", "both", tenant))
 	load.after(t, 200)
 	home, err := cluster.Owner(t.Context(), slot)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestField_ClusterFailover(t *testing.T) {
 	for _, tenant := range tenantsApart(t, cluster, ofTenant("tokens"), "failover-") {
 		tenants = append(tenants, tenant)
 	}
-	load := startStream(t, f, 1000, about("one", tenants...))
+	load := startStream(t, f, 1000, about("kind", "one", tenants...))
 	load.after(t, 200)
 	for i, primary := range primaries(t, cluster) {
 		if i > 0 && !long() {
@@ -200,7 +200,7 @@ func TestField_OnePrimaryStopped(t *testing.T) {
 			healthy = append(healthy, tenant)
 		}
 	}
-	sick, well := about("one", byNode[stopped]), about("one", healthy...)
+	sick, well := about("kind", "one", byNode[stopped]), about("kind", "one", healthy...)
 	warm := startStream(t, f, rate, well)
 	warm.after(t, rate/2)
 	warm.stop()
@@ -242,7 +242,7 @@ func TestField_EvictionIsWarnedOfOnce(t *testing.T) {
 	for _, tenant := range tenantsApart(t, cluster, ofTenant("tokens"), "evicted-") {
 		tenants = append(tenants, tenant)
 	}
-	request := about("one", tenants...)
+	request := about("kind", "one", tenants...)
 	for n := range 40 {
 		allowed, err := f.call(n, request(n))
 		require.NoError(t, err)
