@@ -41,8 +41,8 @@ func StartSentinel(t testing.TB, o Options) *Sentinel {
 	return s
 }
 
-// start starts something, or skips the test for want of Redis. The directory outlives the servers: its removal was registered first.
-func start[T any](t testing.TB, o Options, run func(context.Context, Options) (T, error)) T {
+// need skips the test if there is no Redis.
+func need(t testing.TB) {
 	t.Helper()
 	if _, err := Find(); err != nil {
 		if os.Getenv(NeedEnv) != "" {
@@ -50,6 +50,12 @@ func start[T any](t testing.TB, o Options, run func(context.Context, Options) (T
 		}
 		t.Skip(err)
 	}
+}
+
+// start starts something. The directory outlives the servers: its removal was registered first.
+func start[T any](t testing.TB, o Options, run func(context.Context, Options) (T, error)) T {
+	t.Helper()
+	need(t)
 	if o.Dir == "" {
 		o.Dir = t.TempDir()
 	}

@@ -25,9 +25,10 @@ type client struct {
 	routes atomic.Pointer[routes] // nil until it is known what the URLs lead to
 	watch  sync.WaitGroup
 
-	mu     sync.RWMutex // guards nodes and closed
+	mu     sync.RWMutex // guards what follows
 	nodes  map[string]*node
 	closed bool
+	lost   error // why it is not known where buckets go
 
 	calls sync.Pool // of *call
 }
@@ -220,7 +221,7 @@ func (c *client) unknown() *Error {
 	if c.closed {
 		return errNotStarted
 	}
-	return &Error{Reason: ReasonNoNode}
+	return &Error{Reason: ReasonNoNode, err: c.lost}
 }
 
 // slotted reports whether buckets of different slots may be on different nodes.

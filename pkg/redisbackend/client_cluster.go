@@ -39,13 +39,13 @@ func (s *slotMap) close() { _ = s.cluster.Close() } // there is nobody to tell
 
 // explore finds out where buckets go, and then forgets nodes that nobody calls any more. It closes tried after its first attempt.
 func (c *client) explore(tried chan<- struct{}) {
-	found := c.find()
+	err := c.find()
 	close(tried)
-	for !found {
+	for err != nil {
 		if !c.sleep(exploreEvery) {
 			return
 		}
-		found = c.find()
+		err = c.find()
 	}
 	for c.sleep(lookForUnused) {
 		c.forgetUnused()
@@ -61,75 +61,6 @@ func (c *client) sleep(d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
-}
-
-// find makes one attempt.
-func (c *client) find() bool {
-	ctx, cancel := context.WithTimeout(c.life, 2*c.options.ConnectionTimeout)
-	defer cancel()
-	mode := c.options.Mode
-	if mode == ModeAuto {
-		mode = c.guess(ctx)
-	}
-	switch mode {
-	case ModeStandalone:
-		return c.single(c.target.addresses[0], nil)
-	case ModeSentinel:
-		return c.single("sentinel:"+c.target.master, func() *redis.Client { return redis.NewFailoverClient(c.failover()) })
-	case ModeCluster:
-		return c.clustered(ctx)
-	}
-	return false
-}
-
-// guess finds out what the URLs lead to, or returns ModeAuto if nobody answers.
-func (c *client) guess(ctx context.Context) Mode {
-	switch {
-	case c.target.master != "":
-		return ModeSentinel
-	case len(c.target.addresses) > 1:
-		return ModeCluster
-	}
-	o := c.dial
-	o.Addr = c.target.addresses[0]
-	probe := redis.NewClient(&o)
-	defer func() { _ = probe.Close() }()
-	err := probe.ClusterInfo(ctx).Err()
-	switch {
-	case err == nil:
-		return ModeCluster
-	case !isReply(err), redis.IsLoadingError(err), redis.IsAuthError(err):
-		return ModeAuto
-	}
-	return ModeStandalone // "cluster support disabled", no right to ask, or a server that does not know the command
-}
-
-func (c *client) single(address string, open connect) bool {
-	n, err := c.nodeAt(address, open)
-	if err != nil {
-		return false
-	}
-	n.warm.Wait()
-	c.routes.Store(&routes{single: n})
-	return true
-}
-
-// clustered loads the slots for the first time.
-func (c *client) clustered(ctx context.Context) bool {
-	s := &slotMap{cluster: redis.NewClusterClient(c.clusterOptions())}
-	if _, err := s.address(ctx, []byte("any")); err != nil {
-		s.close()
-		return false
-	}
-	_ = s.cluster.ForEachMaster(ctx, func(_ context.Context, primary *redis.Client) error {
-		n, err := c.nodeAt(primary.Options().Addr, nil)
-		if err == nil {
-			n.warm.Wait()
-		}
-		return err
-	})
-	c.routes.Store(&routes{slots: s})
-	return true
 }
 
 func (c *client) clusterOptions() *redis.ClusterOptions {

@@ -2,6 +2,7 @@ package redisbackend_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,15 +18,10 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/storetest"
 )
 
-// TestCluster has many tests on one cluster, since starting one takes seconds.
+// TestCluster is what needs a cluster.
 func TestCluster(t *testing.T) {
-	cluster := redistest.StartCluster(t, redistest.Options{ReplicasEach: -1})
+	cluster := shared.Cluster(t)
 	s := open(t, redisbackend.Options{URLs: cluster.URLs()[:2], Timeout: patient})
-	t.Run("conformance", func(t *testing.T) {
-		storetest.Run(t, func(*testing.T) storetest.Harness {
-			return storetest.Harness{Store: s, ReportsAt: true}
-		})
-	})
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *redistest.Cluster, *redisbackend.Store)
@@ -170,18 +166,17 @@ func callWhile(t *testing.T, s ratelimit.Store, buckets []ratelimit.Bucket, happ
 	return int(calls.Load())
 }
 
-// slotOnAnother finds who has a key's slot and who has not.
-func slotOnAnother(t *testing.T, c *redistest.Cluster, k policy.Key) (slot int, owner, other *redistest.Server) {
-	t.Helper()
-	slot = redisbackend.Slot(k.Bytes())
-	owner, err := c.Owner(t.Context(), slot)
-	require.NoError(t, err)
-	for _, n := range c.Nodes {
-		if n != owner {
-			return slot, owner, n
-		}
+// elsewhere is a primary that has not got a slot.
+func elsewhere(ctx context.Context, c *redistest.Cluster, slot int) (*redistest.Server, error) {
+	owner, err := c.Owner(ctx, slot)
+	if err != nil {
+		return nil, err
 	}
-	return
+	primaries, err := c.Primaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return primaries[(slices.Index(primaries, owner)+1)%len(primaries)], nil
 }
 
 func slotMoves(t *testing.T, c *redistest.Cluster, s *redisbackend.Store) {
@@ -201,7 +196,9 @@ func moveSlot(t *testing.T, c *redistest.Cluster, s *redisbackend.Store, tag str
 	first, second := take(key(tag, "first")), take(key(tag, "second"))
 	first.Limits, second.Limits = storetest.TB(1e9, 1e-9), storetest.SL(100_000, time.Hour)
 	buckets := []ratelimit.Bucket{first, second}
-	slot, _, other := slotOnAnother(t, c, first.Key)
+	slot := redisbackend.Slot(first.Key.Bytes())
+	other, err := elsewhere(t.Context(), c, slot)
+	require.NoError(t, err)
 	s.Acquire(t.Context(), buckets, nil)
 	calls := callWhile(t, s, buckets, func() {
 		m, err := c.MigrateSlot(t.Context(), slot, other)

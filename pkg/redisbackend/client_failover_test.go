@@ -1,6 +1,7 @@
 package redisbackend_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +13,7 @@ import (
 )
 
 func TestFieldClusterFailover(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{Primaries: 3})
+	cluster := shared.Cluster(t)
 	reloads := make(chan redisbackend.Reason, 1000)
 	s := open(t, redisbackend.Options{URLs: cluster.URLs(), OnReload: func(r redisbackend.Reason) {
 		select {
@@ -32,12 +32,28 @@ func TestFieldClusterFailover(t *testing.T) {
 	require.Less(t, eventually(t, s, b).Remaining, 98.5, "the new primary knows the bucket")
 	require.Less(t, time.Since(began), 2*time.Second)
 
+	nodeTimeout(t, cluster, time.Second)
 	promoted.Kill()
 	began = time.Now()
 	eventually(t, s, b)
 	t.Logf("decides %v after kill -9 of a primary, at a node timeout of 1 s", time.Since(began))
 	require.Equal(t, primary.Addr(), s.Node(b.Key.Bytes()))
 	require.NotEmpty(t, reloads)
+}
+
+// nodeTimeout changes, for the test, how soon a node counts as dead.
+func nodeTimeout(t *testing.T, c *redistest.Cluster, timeout time.Duration) {
+	t.Helper()
+	set := func(d time.Duration) {
+		for _, n := range c.Nodes {
+			if n.Running() {
+				_, err := n.Do(context.Background(), "CONFIG", "SET", "cluster-node-timeout", d.Milliseconds())
+				require.NoError(t, err)
+			}
+		}
+	}
+	set(timeout)
+	t.Cleanup(func() { set(shared.Options.NodeTimeout) })
 }
 
 func TestSentinel(t *testing.T) {

@@ -2,6 +2,8 @@ package redisbackend
 
 import (
 	"errors"
+	"strings"
+	"testing"
 
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
@@ -26,6 +28,15 @@ func NewCounting(o Options) (*Store, error) {
 		},
 	})
 }
+
+// NewUnderTestClock makes a store whose script takes the time, in microseconds, from the key TestClock.
+func NewUnderTestClock(t testing.TB, o Options) (*Store, error) {
+	source := strings.ReplaceAll(underTestClock(t, script.source).source, "ARGV[#KEYS + 1]", "call('GET', '"+TestClock+"')")
+	return newStore(o, codec{newScript(source), appendArgs, readReply})
+}
+
+// TestClock is a key of a server.
+const TestClock = "clock"
 
 // Slot is the slot of a key.
 func Slot(key []byte) int { return int(slotOf(hashTag(key))) }

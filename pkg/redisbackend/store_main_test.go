@@ -1,9 +1,30 @@
 package redisbackend_test
 
 import (
+	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
+	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+// shared is the cluster of the package's tests: 4 primaries, a replica each. No node is taken for dead for being stopped a second.
+var shared = redistest.Shared{Options: redistest.Options{NodeTimeout: time.Minute}}
+
+// tests stops the cluster when they have run, before somebody looks for what they left behind.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	redisbackend.Quiet()
+	code := m.M.Run()
+	if err := shared.Close(); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		return 1
+	}
+	return code
+}

@@ -221,8 +221,7 @@ func (p *pausing) deny(t *testing.T, name string) ratelimit.Bucket {
 }
 
 func TestWhatIsGivenBackLate(t *testing.T) {
-	t.Parallel()
-	p := &pausing{cluster: redistest.StartCluster(t, redistest.Options{ReplicasEach: -1, NodeTimeout: time.Minute})}
+	p := &pausing{cluster: shared.Cluster(t)}
 	p.store = open(t, p.options())
 	other := open(t, redisbackend.Options{URLs: p.cluster.URLs(), Timeout: patient})
 	t.Run("its caller does not wait, Close does", func(t *testing.T) {

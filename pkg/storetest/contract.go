@@ -72,6 +72,9 @@ var contractTests = []test{
 	{name: "all or none", run: func(f *fixture) { allOrNone(f) }},
 	{name: "TestField per-user TB{2} and site TB{1000}: a user sends 500, the site is charged 2", run: func(f *fixture) {
 		for _, tags := range [][2]string{{"same", "same"}, {"user", "site"}} {
+			if f.h.LosesUndos && tags[0] != tags[1] {
+				continue
+			}
 			user, site := f.take("user", TB(2, 0.001)), f.take("site", TB(1000, 0.001))
 			user.Key, site.Key = f.keyIn(tags[0], "user "+tags[0]), f.keyIn(tags[1], "site "+tags[1])
 			for i := range 500 {

@@ -27,6 +27,8 @@ type Harness struct {
 	StepBack func(time.Duration)
 	// AcrossTags says that calls are linearizable also when their keys have different hash tags.
 	AcrossTags bool
+	// LosesUndos says that what a denied call took from buckets with other hash tags may be lost.
+	LosesUndos bool
 	// ReportsAt says that every Result that carries no error and is not of a Reset has the time of the decision in At.
 	ReportsAt bool
 }
