@@ -62,6 +62,7 @@ var mutants = []struct {
 }
 
 func TestMutantsOfTheScriptAreCaught(t *testing.T) {
+	t.Parallel()
 	_, c := scriptServer(t)
 	source := underTestClock(t, script.source).source
 	for _, m := range mutants {

@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 
 // TestConformanceByATestClock is all of the suite, with what is about time: the script takes it from a key.
 func TestConformanceByATestClock(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartStandalone(t)
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, c.Close()) })

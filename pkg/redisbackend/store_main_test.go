@@ -3,7 +3,6 @@ package redisbackend_test
 import (
 	"os"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -13,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
-// shared is the cluster of the package's tests: 4 primaries, a replica each. No node is taken for dead for being stopped a second.
-var shared = redistest.Shared{Options: redistest.Options{NodeTimeout: time.Minute}}
+// shared is the cluster of the package's tests: 4 primaries, a replica each. Tests that stop a node have it wait, by nodeTimeout.
+var shared redistest.Shared
 
 // tests stops the cluster when they have run, before somebody looks for what they left behind.
 type tests struct{ *testing.M }

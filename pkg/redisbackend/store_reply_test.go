@@ -222,6 +222,7 @@ func (p *pausing) deny(t *testing.T, name string) ratelimit.Bucket {
 
 func TestWhatIsGivenBackLate(t *testing.T) {
 	p := &pausing{cluster: shared.Cluster(t)}
+	nodeTimeout(t, p.cluster, time.Minute)
 	p.store = open(t, p.options())
 	other := open(t, redisbackend.Options{URLs: p.cluster.URLs(), Timeout: patient})
 	t.Run("its caller does not wait, Close does", func(t *testing.T) {
