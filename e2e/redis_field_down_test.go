@@ -69,17 +69,14 @@ func TestField_ErrorReplies(t *testing.T) {
 		allowed, err := f.call(0, request)
 		require.NoError(t, err, test.reason)
 		require.False(t, allowed, test.reason)
-		require.Greater(t, counted(), before, "no metric gives %s as the reason; the log ends:\n%s", test.reason, f.instances[0].log)
+		require.Greater(t, counted(), before, "no metric gives %s as the reason: %s", test.reason, f.instances[0].process.Obituary())
 		if test.reason != "wrongtype" { // which the other mode's key is not
 			allowed, err = f.call(0, attributes("mode", "open", "tenant", test.reason))
 			require.NoError(t, err, test.reason)
 			require.True(t, allowed, test.reason)
 		}
 		test.fix()
-		require.Eventually(t, func() bool {
-			allowed, err := f.call(0, request)
-			return err == nil && allowed
-		}, patience, 10*time.Millisecond, "decided by the store again after %s", test.reason)
+		f.admits(t, test.reason)
 	}
 	require.Zero(t, f.sum(t, "envoy_rls_grpc_errors_total"))
 	requireLifetimes(t, parse(t, failing), []string{server.URL()}, server)
@@ -115,10 +112,7 @@ func TestField_NoAnswer(t *testing.T) {
 		requireInTime(t, f)
 		require.NoError(t, server.Resume())
 		began := time.Now()
-		require.Eventually(t, func() bool {
-			allowed, err := f.call(0, attributes("mode", "closed", "tenant", "again"))
-			return err == nil && allowed
-		}, patience, time.Millisecond)
+		f.admits(t, "again")
 		t.Logf("decided by the store %v after it goes on", time.Since(began))
 		if long() {
 			require.Less(t, time.Since(began), time.Second)
@@ -172,10 +166,7 @@ func TestField_StoppedForAMinute(t *testing.T) {
 	}
 	require.NoError(t, server.Resume())
 	began := time.Now()
-	require.Eventually(t, func() bool {
-		allowed, err := f.call(0, attributes("mode", "closed", "tenant", "again"))
-		return err == nil && allowed
-	}, patience, time.Millisecond)
+	f.admits(t, "again")
 	again := time.Since(began)
 	load.stop()
 	memory := peakMemory(t, f.instances[0].process.PID())

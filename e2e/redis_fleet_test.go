@@ -172,6 +172,28 @@ func (f *fleet) call(n int, r *rls.RateLimitRequest) (allowed bool, err error) {
 	}
 }
 
+// await calls check until it succeeds.
+func (f *fleet) await(t *testing.T, what string, check func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for !check() {
+		if ctx.Err() != nil {
+			t.Fatalf("waiting for %s in vain; %s", what, f.instances[0].process.Obituary())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// admits waits until the store decides about a tenant whose failure mode denies.
+func (f *fleet) admits(t *testing.T, tenant string) {
+	t.Helper()
+	f.await(t, "the store to decide", func() bool {
+		allowed, err := f.call(0, attributes("mode", "closed", "tenant", tenant))
+		return err == nil && allowed
+	})
+}
+
 // reload gives all instances other policies and waits until they have them.
 func (f *fleet) reload(t *testing.T, policies string) {
 	t.Helper()
@@ -181,9 +203,9 @@ func (f *fleet) reload(t *testing.T, policies string) {
 	for _, i := range f.instances {
 		require.NoError(t, i.process.Signal(syscall.SIGHUP))
 	}
-	require.Eventually(t, func() bool {
+	f.await(t, "the policies to be loaded", func() bool {
 		return f.sum(t, "envoy_rls_reload_total", `result="success"`) >= before+len(f.instances)
-	}, patience, 10*time.Millisecond)
+	})
 }
 
 // sum adds up the series of a metric, over all instances, that have all these labels: name="value".
