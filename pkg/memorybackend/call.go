@@ -25,7 +25,7 @@ type call struct {
 // claim is what a call has found out about one of its buckets.
 type claim struct {
 	shard *shard
-	id    identity
+	id    policy.Identity
 	now   int64 // by the shard's clock
 	slot  int32 // where the bucket was seen last, or -1
 	first int32 // the first claim of this call on the same bucket: its own index, since keys are distinct as a rule
@@ -39,8 +39,8 @@ type claim struct {
 
 func (c *call) identify() {
 	for i := range c.buckets {
-		c.claims[i].id = c.store.identify(c.buckets[i].Key.Bytes())
-		n := c.claims[i].id.a >> c.store.shift
+		c.claims[i].id = c.store.ids.Identify(c.buckets[i].Key.Bytes())
+		n := c.claims[i].id.A >> c.store.shift
 		c.claims[i].shard = &c.store.shards[n]
 		c.locked[n/64] |= 1 << (n % 64)
 	}

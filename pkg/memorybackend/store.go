@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // Store keeps buckets in memory. It implements ratelimit.Store and is safe for concurrent use.
 type Store struct {
-	hasher
+	ids    policy.Hasher
 	now    func() int64
 	shift  uint    // the top bits of an identity choose the shard
 	shards []shard // the last one has the buckets that closed buckets share
@@ -63,7 +64,7 @@ func New(o Options) *Store {
 		n *= 2
 	}
 	s := &Store{
-		hasher: newHasher(),
+		ids:    policy.NewHasher(),
 		now:    o.Now,
 		shift:  uint(64 - bits.TrailingZeros(uint(n))),
 		shards: make([]shard, n+1),

@@ -4,11 +4,12 @@ import (
 	"math/bits"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
 // slot is a bucket in a table: 56 bytes without a pointer, so that the garbage collector never looks at tables.
 type slot struct {
-	id identity
+	id policy.Identity
 	// level is a token bucket's level at last; a log's entries are in the shard's logs.
 	level float64
 	last  int64
@@ -70,8 +71,8 @@ type table struct {
 func newTable() table { return table{slots: make([]slot, firstSlots)} }
 
 // home is where a bucket belongs if there were no others.
-func (t *table) home(id identity) int {
-	hi, _ := bits.Mul64(id.b, uint64(len(t.slots)))
+func (t *table) home(id policy.Identity) int {
+	hi, _ := bits.Mul64(id.B, uint64(len(t.slots)))
 	return int(hi)
 }
 
@@ -83,7 +84,7 @@ func (t *table) next(i int) int {
 }
 
 // find returns where the bucket is, or -1.
-func (t *table) find(id identity) int {
+func (t *table) find(id policy.Identity) int {
 	for i := t.home(id); t.slots[i].kind != 0; i = t.next(i) {
 		if t.slots[i].id == id {
 			return i

@@ -40,7 +40,7 @@ const (
 // Cache is a ratelimit.Store that denies what it knows to be empty and asks another one about the rest. It is safe for
 // concurrent use.
 type Cache struct {
-	hasher
+	ids    policy.Hasher
 	store  ratelimit.Store
 	began  time.Time
 	maxAge int64
@@ -64,7 +64,7 @@ func New(o Options) *Cache {
 		sets *= 2
 	}
 	c := &Cache{
-		hasher: newHasher(), store: o.Store, began: time.Now(), maxAge: int64(o.MaxAge),
+		ids: policy.NewHasher(), store: o.Store, began: time.Now(), maxAge: int64(o.MaxAge),
 		mask: uint64(sets - 1), sets: make([]set, sets),
 	}
 	for i := range c.sets {
@@ -76,7 +76,7 @@ func New(o Options) *Cache {
 
 func (c *Cache) now() int64 { return int64(time.Since(c.began)) }
 
-func (c *Cache) setOf(id identity) *set { return &c.sets[id.a&c.mask] }
+func (c *Cache) setOf(id policy.Identity) *set { return &c.sets[id.A&c.mask] }
 
 // Acquire implements ratelimit.Store. If an enforced Take or Peek is known to be denied, the results of those that are known have
 // Source FromCache and what they wait for; the other Takes and Peeks have Source FromCache and no Outcome, since they are
@@ -105,7 +105,7 @@ func (c *Cache) look(buckets []ratelimit.Bucket, results []ratelimit.Result, now
 		if b.Shadow || !b.Op.Deniable() {
 			continue
 		}
-		id := c.identify(b.Key.Bytes())
+		id := c.ids.Identify(b.Key.Bytes())
 		switch v := c.setOf(id).find(id, b, now, c.maxAge, &results[i]); {
 		case v == denied && all != denied:
 			all = denied
@@ -146,12 +146,12 @@ func (c *Cache) learn(buckets []ratelimit.Bucket, results []ratelimit.Result, se
 			if received == 0 {
 				received = c.now()
 			}
-			id := c.identify(b.Key.Bytes())
+			id := c.ids.Identify(b.Key.Bytes())
 			if e, ok := denial(id, b, r, sent, received); ok {
 				c.setOf(id).learn(e, b, c.maxAge)
 			}
 		case v == known:
-			id := c.identify(b.Key.Bytes())
+			id := c.ids.Identify(b.Key.Bytes())
 			c.setOf(id).drop(id)
 		}
 	}
@@ -160,7 +160,7 @@ func (c *Cache) learn(buckets []ratelimit.Bucket, results []ratelimit.Result, se
 // Forget drops what is known of a bucket, since something is given back to it that did not come through Acquire. The answers of calls that
 // are under way are not learnt, and for settle no others either: that is how long the giving back may take from now.
 func (c *Cache) Forget(key policy.Key, settle time.Duration) {
-	id := c.identify(key.Bytes())
+	id := c.ids.Identify(key.Bytes())
 	c.setOf(id).forget(id, c.now()+int64(settle))
 }
 

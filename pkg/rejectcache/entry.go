@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
 // entry is a denial by the store, and so what its bucket held at some time between sent and received, both in nanoseconds
 // since the cache was made. It denies by the time of sending and promises by the time of receipt.
 type entry struct {
-	id     identity
+	id     policy.Identity
 	limits algorithm.Limits // zero: the entry is free
 	sent   int64
 	// received is when the answer was there.
@@ -29,7 +30,7 @@ const slack = 2 * time.Microsecond
 
 // same reports whether the entry is what a denial of b would replace. A log has an entry for each cost: what is known of
 // one tells nothing exact about another.
-func (e *entry) same(id identity, b *ratelimit.Bucket) bool {
+func (e *entry) same(id policy.Identity, b *ratelimit.Bucket) bool {
 	return e.id == id && e.limits.Kind != 0 && (e.limits.Kind == algorithm.TokenBucket || e.cost == b.Cost)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -31,7 +32,7 @@ const (
 )
 
 // find denies b if an entry says so.
-func (s *set) find(id identity, b *ratelimit.Bucket, now, maxAge int64, r *ratelimit.Result) verdict {
+func (s *set) find(id policy.Identity, b *ratelimit.Bucket, now, maxAge int64, r *ratelimit.Result) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := unknown
@@ -51,13 +52,13 @@ func (s *set) find(id identity, b *ratelimit.Bucket, now, maxAge int64, r *ratel
 }
 
 // drop forgets a bucket that is not what it was known to be.
-func (s *set) drop(id identity) {
+func (s *set) drop(id policy.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLocked(id)
 }
 
-func (s *set) dropLocked(id identity) {
+func (s *set) dropLocked(id policy.Identity) {
 	for i := range s.entries {
 		if s.entries[i].id == id {
 			s.entries[i] = entry{}
@@ -81,7 +82,7 @@ func (s *set) learn(fresh entry, b *ratelimit.Bucket, maxAge int64) {
 }
 
 // place is where an entry belongs: in the place of the one that it replaces, else in that of the oldest.
-func (s *set) place(id identity, b *ratelimit.Bucket, now, maxAge int64) int {
+func (s *set) place(id policy.Identity, b *ratelimit.Bucket, now, maxAge int64) int {
 	at, oldest := 0, now
 	for i := range s.entries {
 		e := &s.entries[i]
@@ -100,7 +101,7 @@ func (s *set) place(id identity, b *ratelimit.Bucket, now, maxAge int64) int {
 }
 
 // forget drops all that is known of a bucket, and keeps what calls sent before barrier will be told from being learnt.
-func (s *set) forget(id identity, barrier int64) {
+func (s *set) forget(id policy.Identity, barrier int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.barrier = max(s.barrier, barrier)
@@ -108,7 +109,7 @@ func (s *set) forget(id identity, barrier int64) {
 }
 
 // denial makes an entry of a result, and reports whether it is worth one.
-func denial(id identity, b *ratelimit.Bucket, r *ratelimit.Result, sent, received int64) (entry, bool) {
+func denial(id policy.Identity, b *ratelimit.Bucket, r *ratelimit.Result, sent, received int64) (entry, bool) {
 	if r.Err != nil || r.Outcome != ratelimit.Denied || r.Source != ratelimit.FromStore || r.Wait <= 0 {
 		return entry{}, false
 	}
