@@ -32,8 +32,9 @@ check: lint ## everything, long forms and fuzzing included (under an hour on two
 lint: ## formatting, go vet, golangci-lint, go.mod, known vulnerabilities
 	@scripts/lint.sh
 
-bench: ## server CPU per decision beside an empty gRPC handler
+bench: ## CPU per decision beside an empty gRPC handler; with redis-server installed also on Redis
 	@cd bench && go run ./cmd/rlsbench
+	@if command -v redis-server >/dev/null; then cd bench && go run ./cmd/rlsbench -store redis; fi
 
 fuzz: ## every Fuzz function for FUZZTIME (60s) each
 	@scripts/fuzz.sh $(FUZZTIME)

@@ -41,6 +41,7 @@ type options struct {
 	server   string
 	only     string
 	maxRatio float64
+	check    bool
 }
 
 func parse(args []string, usage io.Writer) (options, error) {
@@ -58,6 +59,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.StringVar(&o.store, "store", storeMemory, "where envoy-rls keeps its buckets: memory, or redis (needs redis-server)")
 	flags.StringVar(&o.server, "server", "", "envoy-rls `binary`; built from this repository if none is given")
 	flags.Float64Var(&o.maxRatio, "max-ratio", 0, "fail if the first row's ratio to the floor is above this; 0: never")
+	flags.BoolVar(&o.check, "check", false, "fail if a row misses a bar")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -109,6 +111,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if missed := printBars(stdout, rows); o.check && missed > 0 {
+		return fmt.Errorf("%d bars missed", missed)
 	}
 	if ratio := rows[0].ratio(); o.maxRatio > 0 && ratio > o.maxRatio {
 		return fmt.Errorf("%s: %.2f of the floor's CPU per call, above %.2f", rows[0].scenario.name, ratio, o.maxRatio)

@@ -18,6 +18,7 @@ type scenario struct {
 	request  func(key uint64) *rls.RateLimitRequest
 	rate     float64 // calls a second; 0: as the flags say
 	plain    bool    // without the variants
+	bars     bars
 }
 
 // The stores.
@@ -52,16 +53,16 @@ func redisScenarios() []scenario {
 	return []scenario{
 		{name: "one policy, allowed", policies: []string{"daily"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(descriptor("plan", "daily", "api_key", fmt.Sprintf("k%d", key)))
-		}},
+		}, bars: bars{floor: 1.3, empty: 5.2, oneByOne: 0.65}},
 		{name: "two policies in one slot, allowed", policies: []string{"shared", "org"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(
 				descriptor("plan", "shared", "api_key", fmt.Sprintf("k%d", key)),
 				descriptor("org", fmt.Sprintf("o%d", key%1000)),
 			)
-		}},
+		}, bars: bars{floor: 1.45, empty: 7}},
 		{name: "one drained key, 20,000/s", policies: []string{"spent"}, request: func(uint64) *rls.RateLimitRequest {
 			return request(descriptor("plan", "spent", "api_key", "k"))
-		}, rate: 20_000, plain: true},
+		}, rate: 20_000, plain: true, bars: bars{scripts: 0.01}},
 	}
 }
 

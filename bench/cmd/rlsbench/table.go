@@ -68,15 +68,18 @@ func printRedisTable(w io.Writer, rows []row) error {
 	fmt.Fprintln(out, "| calls\t| server\t| CPU per call\t| of the floor\t| Redis CPU per call\t| envoy-rls to it\t| scripts per call\t| batch\t| denied\t| calls/s\t| p50\t| p99\t|")
 	fmt.Fprintln(out, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, r := range rows {
-		ours := of(r.sides[1].samples, sample.storeCPUPerCall)
 		for i, one := range r.sides {
 			s := one.samples
 			fmt.Fprintf(out, "| %s\t| %s\t| %.1f us\t| %.2f\t", r.label(i), one.server, of(s, sample.cpuPerCall), r.ofFloor(one))
 			if i == 0 {
 				fmt.Fprint(out, "|\t|\t|\t|\t")
 			} else {
-				its := of(s, sample.storeCPUPerCall)
-				fmt.Fprintf(out, "| %.2f us\t| %.2f\t| %.4f\t| %.1f\t", its, ours/its, of(s, sample.storeCallsPerCall), of(s, sample.batch))
+				ratio := ""
+				if i > 1 {
+					ratio = fmt.Sprintf("%.2f", r.storeRatio(one.server))
+				}
+				fmt.Fprintf(out, "| %.2f us\t| %s\t| %.4f\t| %.1f\t", of(s, sample.storeCPUPerCall), ratio,
+					of(s, sample.storeCallsPerCall), of(s, sample.batch))
 			}
 			fmt.Fprintf(out, "| %.0f %%\t| %.0f\t| %.0f us\t| %.0f us\t|\n", of(s, denied), of(s, sample.perSecond), of(s, p50), of(s, p99))
 		}
