@@ -37,7 +37,9 @@ func TestServes(t *testing.T) {
 	require.Contains(t, string(last.GetRawBody()), "RATE_LIMITED")
 
 	require.Equal(t, "3", i.metric(`envoy_rls_decisions_total{outcome="allowed",policy="per-ip",source="store"}`))
-	require.Equal(t, "4", i.metric(`envoy_rls_decisions_total{outcome="denied",policy="per-ip",source="store"}`))
+	require.Equal(t, "1", i.metric(`envoy_rls_decisions_total{outcome="denied",policy="per-ip",source="store"}`))
+	require.Equal(t, "3", i.metric(`envoy_rls_decisions_total{outcome="denied",policy="per-ip",source="cache"}`))
+	require.Equal(t, "3", i.metric("envoy_rls_rejection_cache_denials_total"))
 	require.Equal(t, "1", i.metric("envoy_rls_buckets"))
 	require.Contains(t, i.log.String(), "level=DEBUG msg=denied policy=per-ip source=store")
 }

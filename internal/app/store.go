@@ -40,11 +40,11 @@ func (o *RedisOptions) given() bool {
 
 // stores is where buckets live: one of memory and redis is not nil.
 type stores struct {
+	cache  *rejectcache.Cache // in front of either
 	memory *memorybackend.Store
 
 	redis    *redisbackend.Store
 	fallback *fallback.Store
-	cache    *rejectcache.Cache
 	eviction eviction
 	warmed   atomic.Bool // calls before that are not counted
 }
@@ -60,7 +60,8 @@ type eviction struct {
 func (a *App) openStore() (ratelimit.Store, error) {
 	if a.opts.Store != storeRedis {
 		a.memory = memorybackend.New(memorybackend.Options{MaxBuckets: a.opts.MaxBuckets})
-		return a.memory, nil
+		a.cache = rejectcache.New(rejectcache.Options{Store: a.memory})
+		return a.cache, nil
 	}
 	var err error
 	if a.redis, err = redisbackend.New(a.redisOptions()); err != nil {
@@ -174,6 +175,10 @@ func (a *App) startStore() error {
 
 // storeMetrics are what of metrics.Options depends on the store.
 func (a *App) storeMetrics(o *metrics.Options) {
+	o.Cache = func() metrics.Cache {
+		s := a.cache.Stats()
+		return metrics.Cache{Denials: s.Denials, Learnt: s.Learnt}
+	}
 	if a.redis != nil {
 		o.Shared = a.sharedState
 		return
@@ -189,10 +194,7 @@ func (a *App) memoryState() metrics.Store {
 }
 
 func (a *App) sharedState() metrics.Shared {
-	cache := a.cache.Stats()
-	s := metrics.Shared{
-		Queued: map[string]int{}, MayEvict: a.eviction.mayEvict(), CacheDenials: cache.Denials, CacheLearnt: cache.Learnt,
-	}
+	s := metrics.Shared{Queued: map[string]int{}, MayEvict: a.eviction.mayEvict()}
 	for _, n := range a.redis.Nodes() {
 		s.Queued[n.Address] = n.Queued
 	}

@@ -23,6 +23,8 @@ type Options struct {
 	Version, Commit, GoVersion string
 	// Store, if set, gives the state of the store in process at each scrape.
 	Store func() Store
+	// Cache, if set, gives the counts of the rejection cache at each scrape.
+	Cache func() Cache
 	// Shared, if set, gives the state of a store that instances share at each scrape. Only then may its hooks be called.
 	Shared func() Shared
 	// ReloadFailing, if set, tells at each scrape whether the policy files say something that could not be loaded.
@@ -80,6 +82,9 @@ func New(o Options) *Metrics {
 	m.registry.MustRegister(buildInfo(o))
 	if o.Store != nil {
 		m.registry.MustRegister(newStoreCollector(o.Store))
+	}
+	if o.Cache != nil {
+		m.registry.MustRegister(cacheCollector(o.Cache))
 	}
 	if o.Shared != nil {
 		m.countShared(o.Shared)

@@ -11,8 +11,6 @@ type Shared struct {
 	Queued map[string]int // calls that wait to be sent, by the address of the node
 	// MayEvict is whether a node may forget buckets when its memory runs short. Nil: unknown.
 	MayEvict *bool
-	// CacheDenials and CacheLearnt count what the rejection cache denied, and what it learnt, since the start.
-	CacheDenials, CacheLearnt uint64
 }
 
 // shared are the metrics of a store that instances share.
@@ -27,10 +25,8 @@ type shared struct {
 }
 
 var (
-	queuedDesc       = desc("store_queued_calls", "Calls that wait to be sent to a node of the store.", "node")
-	mayEvictDesc     = desc("store_may_evict", "1 if a node of the store forgets buckets when its memory runs short.")
-	cacheDenialsDesc = desc("rejection_cache_denials_total", "Buckets known to be empty that the store was not asked for.")
-	cacheLearntDesc  = desc("rejection_cache_learnt_total", "Denials of the store that the rejection cache took note of.")
+	queuedDesc   = desc("store_queued_calls", "Calls that wait to be sent to a node of the store.", "node")
+	mayEvictDesc = desc("store_may_evict", "1 if a node of the store forgets buckets when its memory runs short.")
 )
 
 func (m *Metrics) countShared(state func() Shared) {
@@ -84,7 +80,7 @@ type sharedCollector func() Shared
 
 // Describe implements prometheus.Collector.
 func (s sharedCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queuedDesc, mayEvictDesc, cacheDenialsDesc, cacheLearntDesc} {
+	for _, d := range []*prometheus.Desc{queuedDesc, mayEvictDesc} {
 		ch <- d
 	}
 }
@@ -102,6 +98,4 @@ func (s sharedCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(mayEvictDesc, prometheus.GaugeValue, value)
 	}
-	ch <- prometheus.MustNewConstMetric(cacheDenialsDesc, prometheus.CounterValue, float64(now.CacheDenials))
-	ch <- prometheus.MustNewConstMetric(cacheLearntDesc, prometheus.CounterValue, float64(now.CacheLearnt))
 }

@@ -11,8 +11,10 @@ import (
 )
 
 func TestSharedStore(t *testing.T) {
-	state := metrics.Shared{Queued: map[string]int{"10.0.0.1:6379": 3}, CacheDenials: 7, CacheLearnt: 2}
-	m := metrics.New(metrics.Options{Shared: func() metrics.Shared { return state }})
+	state := metrics.Shared{Queued: map[string]int{"10.0.0.1:6379": 3}}
+	m := metrics.New(metrics.Options{
+		Shared: func() metrics.Shared { return state }, Cache: func() metrics.Cache { return metrics.Cache{Denials: 7, Learnt: 2} },
+	})
 	m.OnStoreCall(400 * time.Microsecond)
 	m.OnStoreFailure("timeout", 5*time.Millisecond)
 	m.OnStoreFailure("timeout", 5*time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,24 +16,26 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/rejectcache"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
 
-// world is a service under one policy, with a clock that only the test moves.
+// world is a service under one policy, with its store behind a rejection cache, in a bubble of time.
 type world struct {
 	t       *testing.T
-	now     int64 // microseconds
+	began   time.Time
 	service *rls.Service
-	end     int64
 }
+
+const day = 10 * time.Minute // that a client works for
 
 func newWorld(t *testing.T, text string) *world {
 	f, err := policy.Parse("policies.yaml", []byte("policies:\n"+text))
 	require.NoError(t, err, text)
 	set, err := policy.NewSet([]*policy.File{f})
 	require.NoError(t, err, text)
-	w := &world{t: t, now: 1, end: (10 * time.Minute).Microseconds()}
-	l := ratelimit.New(ratelimit.Options{Store: memorybackend.New(memorybackend.Options{Now: func() int64 { return w.now }})})
+	w := &world{t: t, began: time.Now()}
+	l := ratelimit.New(ratelimit.Options{Store: rejectcache.New(rejectcache.Options{Store: memorybackend.New(memorybackend.Options{})})})
 	l.Use(set)
 	w.service = rls.NewService(l, rls.Hooks{})
 	return w
@@ -82,12 +85,19 @@ func (w *world) param(field []byte, name string) int64 {
 func (w *world) admitted(why string, args ...any) told {
 	a := w.call()
 	if !a.allowed {
-		w.t.Fatalf("denied at %d us: "+why, append([]any{w.now}, args...)...)
+		w.t.Fatalf("denied at %v: "+why, append([]any{w.now()}, args...)...)
 	}
 	return a
 }
 
-func (w *world) sleep(seconds int64) { w.now += seconds * 1e6 }
+func (w *world) now() time.Duration { return time.Since(w.began) }
+
+func (w *world) sleep(seconds int64) { time.Sleep(time.Duration(seconds) * time.Second) }
+
+// pass lets less than most go by, in whole microseconds.
+func pass(rng *rand.Rand, most time.Duration) {
+	time.Sleep(time.Duration(rng.Int64N(max(1, most.Microseconds()))) * time.Microsecond)
+}
 
 // randomPolicies are twenty of all kinds.
 func randomPolicies(seed uint64) []string {
@@ -111,14 +121,16 @@ func randomPolicies(seed uint64) []string {
 const exactFill = "  - {id: exact, key: [apiKey], onStoreFailure: open, algorithm: token-bucket, capacity: 119, refillPerDay: 255}\n"
 
 func TestBurstAtTheExactSecondOfRefill(t *testing.T) {
-	w := newWorld(t, exactFill)
-	for range 3 {
-		var a told
-		for i := range 119 {
-			a = w.admitted("call %d", i+1)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, exactFill)
+		for range 3 {
+			var a told
+			for i := range 119 {
+				a = w.admitted("call %d", i+1)
+			}
+			w.sleep(a.w)
 		}
-		w.sleep(a.w)
-	}
+	})
 }
 
 // everyPolicy runs a client alone on its key against each of the random policies.
@@ -129,7 +141,9 @@ func everyPolicy(t *testing.T, client func(w *world, rng *rand.Rand)) {
 	}
 	for seed := range seeds {
 		for _, text := range randomPolicies(seed) {
-			t.Run(text, func(t *testing.T) { client(newWorld(t, text), rand.New(rand.NewPCG(seed, 2))) })
+			t.Run(text, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { client(newWorld(t, text), rand.New(rand.NewPCG(seed, 2))) })
+			})
 		}
 	}
 }
@@ -137,16 +151,16 @@ func everyPolicy(t *testing.T, client func(w *world, rng *rand.Rand)) {
 // TestClientThatReadsRateLimit sends at most r calls in t, spread at random, then looks again.
 func TestClientThatReadsRateLimit(t *testing.T) {
 	everyPolicy(t, func(w *world, rng *rand.Rand) {
-		for w.now < w.end {
+		for w.now() < day {
 			a := w.admitted("after t")
-			until := w.now + a.t*1e6
+			until := w.now() + time.Duration(a.t)*time.Second
 			for range a.r {
 				if rng.IntN(3) == 0 {
-					w.now += rng.Int64N(max(1, (until-w.now)/4))
+					pass(rng, (until-w.now())/4)
 				}
 				w.admitted("within r=%d t=%d", a.r, a.t)
 			}
-			w.now = until
+			time.Sleep(until - w.now())
 		}
 	})
 }
@@ -154,12 +168,12 @@ func TestClientThatReadsRateLimit(t *testing.T) {
 // TestClientThatReadsEveryRateLimit obeys the newest answer only: it calls on while r is positive, else waits t.
 func TestClientThatReadsEveryRateLimit(t *testing.T) {
 	everyPolicy(t, func(w *world, rng *rand.Rand) {
-		for w.now < w.end {
+		for w.now() < day {
 			a := w.admitted("after t")
 			if a.r == 0 {
 				w.sleep(a.t)
 			} else if rng.IntN(4) == 0 {
-				w.now += rng.Int64N(2e6)
+				pass(rng, 2*time.Second)
 			}
 		}
 	})
@@ -169,7 +183,7 @@ func TestClientThatReadsEveryRateLimit(t *testing.T) {
 func TestClientThatReadsThePolicy(t *testing.T) {
 	everyPolicy(t, func(w *world, _ *rand.Rand) {
 		a := w.admitted("first call")
-		for sent := int64(1); w.now < w.end; sent = 0 {
+		for sent := int64(1); w.now() < day; sent = 0 {
 			for ; sent < a.q; sent++ {
 				w.admitted("call %d of q=%d", sent+1, a.q)
 			}
@@ -181,16 +195,40 @@ func TestClientThatReadsThePolicy(t *testing.T) {
 // TestClientThatWaits calls until it is denied, waits Retry-After, and is never denied twice in a row.
 func TestClientThatWaits(t *testing.T) {
 	everyPolicy(t, func(w *world, rng *rand.Rand) {
-		for w.now < w.end {
+		for w.now() < day {
 			a := w.call()
 			if a.allowed {
-				w.now += rng.Int64N(1000)
+				pass(rng, time.Millisecond)
 				continue
 			}
 			require.Positive(w.t, a.wait)
 			require.GreaterOrEqual(w.t, a.wait, a.t)
 			w.sleep(a.wait)
 			w.admitted("after Retry-After: %d", a.wait)
+		}
+	})
+}
+
+// TestClientThatAsksMeanwhile calls again and again instead of waiting, so that most of its denials never reach the store. It is admitted as
+// soon as any of them told it, or sooner.
+func TestClientThatAsksMeanwhile(t *testing.T) {
+	everyPolicy(t, func(w *world, rng *rand.Rand) {
+		for w.now() < day {
+			a := w.call()
+			until := w.now() + time.Duration(a.wait)*time.Second
+			for range 20 {
+				if pass(rng, (until-w.now())/4); a.allowed {
+					break
+				}
+				a = w.call()
+				if !a.allowed {
+					until = min(until, w.now()+time.Duration(a.wait)*time.Second)
+				}
+			}
+			if !a.allowed {
+				time.Sleep(until - w.now())
+				w.admitted("after the shortest time that it was told")
+			}
 		}
 	})
 }
