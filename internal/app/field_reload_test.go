@@ -20,8 +20,8 @@ import (
 // TestField_ManyPolicies: 10,000 policies load within 5 s, and a reload under load shows no decision above 50 ms. Both are
 // times on the processor, since a busy machine can stall anything; a decision that waited for the reload would take most of its time.
 func TestField_ManyPolicies(t *testing.T) {
-	if !long() {
-		t.Skip("takes both cores for seconds: ENVOY_RLS_LONG=1")
+	if !long() || raced {
+		t.Skip("takes both cores for seconds and measures: ENVOY_RLS_LONG=1, without -race")
 	}
 	m := metrics.New(metrics.Options{})
 	limiter, set := limiterOf(t, many(10_000, 1), m)

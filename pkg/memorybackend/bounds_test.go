@@ -20,7 +20,7 @@ var slow = storetest.TB(20, 1e-6)
 func TestField_ChurnNeverEvictsADrainedHotBucket(t *testing.T) {
 	const room, hot = 10_000, 100
 	churn := 100_000
-	if storetest.Long() {
+	if storetest.Long() && !raced {
 		churn = 10_000_000
 	}
 	c, _ := open(memorybackend.Options{MaxBuckets: room})
@@ -73,7 +73,7 @@ func TestDrainedChurnSparesAHotBucket(t *testing.T) {
 
 func TestField_TenMillionKeysStayWithinTheBound(t *testing.T) {
 	keys, room := 100_000, 20_000
-	if storetest.Long() {
+	if storetest.Long() && !raced {
 		keys, room = 10_000_000, 1_000_000
 	}
 	before := heap()

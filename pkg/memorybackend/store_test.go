@@ -175,7 +175,7 @@ func TestManyKeysAgainstAMap(t *testing.T) {
 	last := map[int][]int64{} // the times of the takes that still count
 	const window = 2000
 	calls := 150_000
-	if storetest.Long() {
+	if storetest.Long() && !raced {
 		calls *= 20
 	}
 	keys := benchmarkKeys(20_000)
