@@ -148,6 +148,14 @@ func TestField_ClusterFailover(t *testing.T) {
 	require.Zero(t, load.errors, "%v", &load.outcome)
 	require.Equal(t, unanswered, load.denied, "each denial is a failure mode's")
 	require.Zero(t, f.sum(t, "envoy_rls_decisions_total", `outcome="denied"`, `source="store"`))
+	s := openStore(t, cluster.URLs())
+	defer s.Close()
+	sum := 0.0
+	for _, tenant := range tenants {
+		sum += charged(t, s, tenant, "tokens")
+	}
+	t.Logf("%.1f charged", sum)
+	require.InDelta(t, float64(load.allowed)+float64(unanswered)/2, sum, float64(unanswered)/2+4, "a failover that was asked for loses nothing")
 }
 
 // promote makes a replica of a primary the primary, and returns when it is.
@@ -156,12 +164,15 @@ func promote(t *testing.T, cluster *redistest.Cluster, primary *redistest.Server
 	replicas, err := cluster.Replicas(t.Context(), primary)
 	require.NoError(t, err)
 	require.NotEmpty(t, replicas)
+	role := func(node *redistest.Server) string {
+		info, err := node.Info(t.Context(), "replication")
+		require.NoError(t, err)
+		return info["role"]
+	}
+	require.Equal(t, []string{"master", "slave"}, []string{role(primary), role(replicas[0])})
 	_, err = replicas[0].Do(t.Context(), "CLUSTER", "FAILOVER")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		info, err := replicas[0].Info(t.Context(), "replication")
-		return err == nil && info["role"] == "master"
-	}, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return role(primary) == "slave" && role(replicas[0]) == "master" }, patience, 5*time.Millisecond)
 }
 
 // settle waits until a good number of calls in a row were all decided by the store, and returns when the last one was that was not: now, if
@@ -202,9 +213,10 @@ func TestField_OnePrimaryStopped(t *testing.T) {
 	}
 	sick, well := about("kind", "one", byNode[stopped]), about("kind", "one", healthy...)
 	warm := startStream(t, f, rate, well)
-	warm.after(t, rate/2)
+	warm.after(t, int(float64(rate)*lasts.Seconds()/2))
 	warm.stop()
 	before := f.unanswered(t)
+	t.Logf("before: %v; p99.9 %v, slowest %v", &warm.outcome, warm.quantile(0.999), warm.quantile(1))
 
 	require.NoError(t, stopped.Pause())
 	victims := startStream(t, f, sickRate, sick)
