@@ -14,6 +14,7 @@ package rejectcache
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -46,6 +47,9 @@ type Cache struct {
 	maxAge int64
 	mask   uint64
 	sets   []set
+	// newest is, for each set, when the call was sent that it learnt from last. Most have not of late, and are not looked at: these few
+	// bytes stay in the processor's cache.
+	newest []atomic.Int64
 	rests  sync.Pool // of *rest
 }
 
@@ -65,10 +69,11 @@ func New(o Options) *Cache {
 	}
 	c := &Cache{
 		ids: policy.NewHasher(), store: o.Store, began: time.Now(), maxAge: int64(o.MaxAge),
-		mask: uint64(sets - 1), sets: make([]set, sets),
+		mask: uint64(sets - 1), sets: make([]set, sets), newest: make([]atomic.Int64, sets),
 	}
 	for i := range c.sets {
 		c.sets[i].barrier = -1
+		c.newest[i].Store(-int64(longestAge))
 	}
 	c.rests.New = func() any { return new(rest) }
 	return c
@@ -105,8 +110,7 @@ func (c *Cache) look(buckets []ratelimit.Bucket, results []ratelimit.Result, now
 		if b.Shadow || !b.Op.Deniable() {
 			continue
 		}
-		id := c.ids.Identify(b.Key.Bytes())
-		switch v := c.setOf(id).find(id, b, now, c.maxAge, &results[i]); {
+		switch v := c.find(b, now, &results[i]); {
 		case v == denied && all != denied:
 			all = denied
 			withhold(buckets, results, i)
@@ -118,6 +122,15 @@ func (c *Cache) look(buckets []ratelimit.Bucket, results []ratelimit.Result, now
 		}
 	}
 	return all
+}
+
+// find says what is known of a bucket.
+func (c *Cache) find(b *ratelimit.Bucket, now int64, r *ratelimit.Result) verdict {
+	id := c.ids.Identify(b.Key.Bytes())
+	if now-c.newest[id.A&c.mask].Load() >= c.maxAge {
+		return unknown
+	}
+	return c.setOf(id).find(id, b, now, c.maxAge, r)
 }
 
 // unasked is the result of a bucket that another one's denial spares the question.
@@ -148,7 +161,7 @@ func (c *Cache) learn(buckets []ratelimit.Bucket, results []ratelimit.Result, se
 			}
 			id := c.ids.Identify(b.Key.Bytes())
 			if e, ok := denial(id, b, r, sent, received); ok {
-				c.setOf(id).learn(e, b, c.maxAge)
+				c.setOf(id).learn(e, b, c.maxAge, &c.newest[id.A&c.mask])
 			}
 		case v == known:
 			id := c.ids.Identify(b.Key.Bytes())

@@ -2,6 +2,7 @@ package rejectcache
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
@@ -27,7 +28,7 @@ type verdict uint8
 
 const (
 	unknown verdict = iota
-	known           // something is, but not that the bucket denies
+	known           // something is, but not that the bucket denies; perhaps not told of what is too old to deny anything
 	denied
 )
 
@@ -66,8 +67,8 @@ func (s *set) dropLocked(id policy.Identity) {
 	}
 }
 
-// learn notes a denial, unless what it says may be out of date.
-func (s *set) learn(fresh entry, b *ratelimit.Bucket, maxAge int64) {
+// learn notes a denial, unless what it says may be out of date, and in newest when it was sent.
+func (s *set) learn(fresh entry, b *ratelimit.Bucket, maxAge int64, newest *atomic.Int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if fresh.sent <= s.barrier {
@@ -78,6 +79,7 @@ func (s *set) learn(fresh entry, b *ratelimit.Bucket, maxAge int64) {
 		return
 	}
 	s.entries[at] = fresh
+	newest.Store(max(newest.Load(), fresh.sent))
 	s.learnt++
 }
 
