@@ -38,12 +38,7 @@ func useCluster(t *testing.T, policies string) *redistest.Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if shared.cluster == nil {
-		var err error
-		shared.dir, err = os.MkdirTemp("", "envoy-rls-e2e-redis-")
-		require.NoError(t, err)
-		// No node is given up for dead because the machine is busy.
-		shared.cluster, err = redistest.NewCluster(ctx, redistest.Options{Primaries: 4, ReplicasEach: 1, NodeTimeout: 5 * time.Second, Dir: shared.dir})
-		require.NoError(t, err)
+		require.NoError(t, startSharedCluster(ctx))
 	}
 	cluster := shared.cluster
 	require.NoError(t, cluster.WaitReady(ctx))
@@ -57,6 +52,16 @@ func useCluster(t *testing.T, policies string) *redistest.Cluster {
 		}
 	})
 	return cluster
+}
+
+// startSharedCluster starts a cluster that outlives the test that is the first to need it, and with it that test's directory. No node is given
+// up for dead because the machine is busy.
+func startSharedCluster(ctx context.Context) (err error) {
+	if shared.dir, err = os.MkdirTemp("", "envoy-rls-e2e-redis-"); err != nil {
+		return err
+	}
+	shared.cluster, err = redistest.NewCluster(ctx, redistest.Options{Primaries: 4, ReplicasEach: 1, NodeTimeout: 5 * time.Second, Dir: shared.dir})
+	return err
 }
 
 func stopSharedCluster() {
