@@ -21,7 +21,7 @@ import (
 )
 
 // slack is how much later than its deadline a call may return: the machine may be busy.
-const slack = 50 * time.Millisecond
+const slack = 150 * time.Millisecond
 
 // one makes a call about one bucket.
 func one(ctx context.Context, s ratelimit.Store, b ratelimit.Bucket) ratelimit.Result {
