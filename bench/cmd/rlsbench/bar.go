@@ -50,9 +50,11 @@ func (r row) storeRatio(variant string) float64 {
 func printBars(w io.Writer, rows []row) (missed int) {
 	for _, r := range rows {
 		for _, b := range r.bars() {
-			verdict := "met"
-			if !(b.got <= b.most) { // so that NaN misses
-				verdict, missed = "MISSED", missed+1
+			verdict := "MISSED" // also if nothing came of the measurement, which is NaN
+			if b.got <= b.most {
+				verdict = "met"
+			} else {
+				missed++
 			}
 			fmt.Fprintf(w, "%s: %s: %.4g, at most %.4g: %s\n", r.scenario.name, b.what, b.got, b.most, verdict)
 		}

@@ -83,16 +83,16 @@ func TestTable(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	side := func(server string, cpu, store time.Duration, scripts int) side {
+	one := func(server string, cpu, store time.Duration, scripts int) side {
 		return side{server, []sample{{calls: 1000, cpu: cpu, store: usage{cpu: store, scripts: scripts}}}}
 	}
 	r := row{
 		scenario: scenario{name: "one", bars: bars{floor: 1.3, empty: 5.2, oneByOne: 0.65, scripts: 0.01}},
 		sides: []side{
-			side("floor", 20*time.Millisecond, 0, 0),
-			side("envoy-rls", 24*time.Millisecond, 8*time.Millisecond, 11),
-			side(emptyScript, 0, 2*time.Millisecond, 0),
-			side(oneByOne, 0, 10*time.Millisecond, 0),
+			one("floor", 20*time.Millisecond, 0, 0),
+			one("envoy-rls", 24*time.Millisecond, 8*time.Millisecond, 11),
+			one(emptyScript, 0, 2*time.Millisecond, 0),
+			one(oneByOne, 0, 10*time.Millisecond, 0),
 		},
 	}
 	var out bytes.Buffer
