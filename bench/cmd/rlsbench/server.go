@@ -114,8 +114,10 @@ func (f *fleet) onRedis() []string {
 }
 
 func (f *fleet) serve(store ...string) []string {
-	return append([]string{"serve", "--log-level", "warn", "--policies", filepath.Join(f.bench, "policies.yaml"),
-		"--admin-addr", "127.0.0.1:0", "--debug-addr", "", "--drain-delay", "0s"}, store...)
+	return append([]string{
+		"serve", "--log-level", "warn", "--policies", filepath.Join(f.bench, "policies.yaml"),
+		"--admin-addr", "127.0.0.1:0", "--debug-addr", "", "--drain-delay", "0s",
+	}, store...)
 }
 
 // moduleDir is the folder of this module, which holds this source file's folder's parent's.
