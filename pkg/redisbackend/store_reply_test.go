@@ -233,8 +233,10 @@ func TestWhatIsGivenBackLate(t *testing.T) {
 	other := open(t, redisbackend.Options{URLs: p.cluster.URLs(), Timeout: patient})
 	t.Run("its caller does not wait, Close does", func(t *testing.T) {
 		taken := p.deny(t, "late")
-		time.AfterFunc(20*time.Millisecond, func() { _ = p.victim.Resume() })
+		victim, resumed := p.victim, make(chan struct{})
+		time.AfterFunc(20*time.Millisecond, func() { _ = victim.Resume(); close(resumed) })
 		p.store.Close()
+		<-resumed
 		require.Empty(t, p.fails.String())
 		require.Equal(t, 100.0, one(t.Context(), other, taken).Remaining)
 	})
