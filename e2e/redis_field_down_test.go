@@ -27,15 +27,15 @@ policies:
 func TestField_ErrorReplies(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartStandalone(t)
-	p := startProxy(t, server.Addr())
-	f := startFleet(t, fleetSetup{policies: failing, urls: []string{p.url()}, timeout: 2 * time.Second, args: []string{"--redis-mode", "standalone"}})
+	p := redistest.StartProxy(t, server)
+	f := startFleet(t, fleetSetup{policies: failing, urls: []string{p.URL()}, timeout: 2 * time.Second, args: []string{"--redis-mode", "standalone"}})
 	do := func(args ...any) func() {
 		return func() {
 			_, err := server.Do(context.Background(), args...)
 			require.NoError(t, err)
 		}
 	}
-	say := func(reply string) func() { return func() { p.say(reply) } }
+	say := func(reply string) func() { return func() { p.Say(reply) } }
 	tests := []struct {
 		reason     string
 		spoil, fix func()
@@ -47,17 +47,17 @@ func TestField_ErrorReplies(t *testing.T) {
 		{"wrongtype", do("RPUSH", ofTenant("closed")("wrongtype").String(), "x"), do("DEL", ofTenant("closed")("wrongtype").String())},
 		{"readonly", do("REPLICAOF", "127.0.0.1", "1"), do("REPLICAOF", "NO", "ONE")},
 		// … and in its name.
-		{"loading", say("-LOADING Redis is loading the dataset in memory"), say("")},
-		{"clusterdown", say("-CLUSTERDOWN The cluster is down"), say("")},
-		{"masterdown", say("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), say("")},
-		{"noauth", say("-NOAUTH Authentication required."), say("")},
-		{"busy", say("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."), say("")},
-		{"misconf", say("-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."), say("")},
-		{"maxclients", say("-ERR max number of clients reached"), say("")},
-		{"error", say("-ERR whatever"), say("")},
-		{"reply", say("$3\r\nabc"), say("")},
-		{"connection", say("!garbage"), say("")},
-		{"connection", p.halve, say("")},
+		{"loading", say("-LOADING Redis is loading the dataset in memory"), p.Heal},
+		{"clusterdown", say("-CLUSTERDOWN The cluster is down"), p.Heal},
+		{"masterdown", say("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), p.Heal},
+		{"noauth", say("-NOAUTH Authentication required."), p.Heal},
+		{"busy", say("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."), p.Heal},
+		{"misconf", say("-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."), p.Heal},
+		{"maxclients", say("-ERR max number of clients reached"), p.Heal},
+		{"error", say("-ERR whatever"), p.Heal},
+		{"reply", say("$3\r\nabc"), p.Heal},
+		{"connection", say("!garbage"), p.Heal},
+		{"connection", p.Halve, p.Heal},
 	}
 	for _, test := range tests {
 		request := attributes("mode", "closed", "tenant", test.reason)

@@ -98,8 +98,8 @@ func TestFieldPasswordRotated(t *testing.T) {
 	server := redistest.StartStandalone(t, redistest.Options{Password: "first"})
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("first\n"), 0o600))
-	p := startProxy(t, server.Addr())
-	s := open(t, redisbackend.Options{URLs: []string{p.url()}, PasswordFile: file, Timeout: time.Second})
+	p := redistest.StartProxy(t, server)
+	s := open(t, redisbackend.Options{URLs: []string{p.URL()}, PasswordFile: file, Timeout: time.Second})
 	b := take(key("a", "rotated"))
 	require.NoError(t, one(t.Context(), s, b).Err)
 	_, err := server.Do(t.Context(), "CONFIG", "SET", "requirepass", "second")
@@ -107,7 +107,7 @@ func TestFieldPasswordRotated(t *testing.T) {
 	for range 100 {
 		require.NoError(t, one(t.Context(), s, b).Err, "connections outlive the password")
 	}
-	p.cut()
+	p.Cut()
 	require.Eventually(t, func() bool { return reason(one(t.Context(), s, b)) == redisbackend.ReasonNoAuth }, patient, time.Millisecond)
 	require.NoError(t, os.WriteFile(file, []byte("second"), 0o600))
 	eventually(t, s, b)

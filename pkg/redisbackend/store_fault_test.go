@@ -158,11 +158,11 @@ func TestWithdrawnCallsAreNeverSent(t *testing.T) {
 
 func TestOneConnectionIsEnough(t *testing.T) {
 	server := redistest.StartStandalone(t)
-	p := startProxy(t, server.Addr())
-	s := count(t, redisbackend.Options{URLs: []string{p.url()}, Mode: "standalone", Timeout: patient, PoolSize: 8})
+	p := redistest.StartProxy(t, server)
+	s := count(t, redisbackend.Options{URLs: []string{p.URL()}, Mode: "standalone", Timeout: patient, PoolSize: 8})
 	k := key("a", "connections")
 	eventually(t, s, take(k))
-	p.few.Store(true)
+	p.Refuse()
 	answered, _, _ := callMany(s, k, 64, 2000)
 	require.Equal(t, 2000, answered, "those who cannot connect leave the calls to who can")
 }

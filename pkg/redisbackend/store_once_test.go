@@ -45,14 +45,13 @@ func TestNothingIsSentTwice(t *testing.T) {
 	}
 	for i, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			p := startProxy(t, server.Addr())
+			p := redistest.StartProxy(t, server)
 			reasons := tally{}
-			s := count(t, redisbackend.Options{URLs: []string{p.url()}, Timeout: patient, OnFailure: reasons.add})
+			s := count(t, redisbackend.Options{URLs: []string{p.URL()}, Timeout: patient, OnFailure: reasons.add})
 			k := key("count", strconv.Itoa(i))
 			spoil(p, f.how)
 			answered, unknown, unsent := callMany(s, k, 64, 10_000)
-			p.spoil.Store(nil)
-			p.spoilRequest.Store(nil)
+			p.Heal()
 			runs := runsOf(t, server, k)
 			t.Logf("10,000 calls: %d answered, %d unknown, %d not sent, %d runs; %v", answered, unknown, unsent, runs, reasons.String())
 			require.GreaterOrEqual(t, runs, answered)
@@ -76,7 +75,7 @@ const (
 )
 
 // spoil lets a part of what passes go wrong. Handshakes are spared as a rule, since they are short.
-func spoil(p *proxy, how fault) {
+func spoil(p *redistest.Proxy, how fault) {
 	const oneIn = 20
 	f := func(piece []byte) ([]byte, bool) {
 		if rand.IntN(oneIn) != 0 {
@@ -92,10 +91,10 @@ func spoil(p *proxy, how fault) {
 		}
 	}
 	if how == cutRequest {
-		p.spoilRequest.Store(&f)
+		p.SpoilRequests(f)
 		return
 	}
-	p.spoil.Store(&f)
+	p.SpoilReplies(f)
 }
 
 // afterFirst is what follows the first line.

@@ -16,8 +16,8 @@ import (
 
 func TestFieldErrorReplies(t *testing.T) {
 	server := redistest.StartStandalone(t)
-	p := startProxy(t, server.Addr())
-	s := open(t, redisbackend.Options{URLs: []string{p.url()}, Timeout: time.Second})
+	p := redistest.StartProxy(t, server)
+	s := open(t, redisbackend.Options{URLs: []string{p.URL()}, Timeout: time.Second})
 	b := take(key("a", "replies"))
 	for reply, want := range map[string]redisbackend.Reason{
 		"-OOM command not allowed when used memory > 'maxmemory'.":           redisbackend.ReasonOOM,
@@ -41,8 +41,8 @@ func TestFieldErrorReplies(t *testing.T) {
 		t.Run(reply, func(t *testing.T) {
 			eventually(t, s, b)
 			spoil := func([]byte) ([]byte, bool) { return []byte(reply + "\r\n"), true }
-			p.spoil.Store(&spoil)
-			defer p.spoil.Store(nil)
+			p.SpoilReplies(spoil)
+			defer p.Heal()
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			r := one(ctx, s, b)
@@ -55,8 +55,8 @@ func TestFieldErrorReplies(t *testing.T) {
 // TestTryAgainForLong has a slot move for longer than a caller has time.
 func TestTryAgainForLong(t *testing.T) {
 	server := redistest.StartStandalone(t)
-	p := startProxy(t, server.Addr())
-	s := open(t, redisbackend.Options{URLs: []string{p.url()}, Timeout: time.Second})
+	p := redistest.StartProxy(t, server)
+	s := open(t, redisbackend.Options{URLs: []string{p.URL()}, Timeout: time.Second})
 	b := take(key("a", "tryagain"))
 	eventually(t, s, b)
 	replies := 0
@@ -64,7 +64,7 @@ func TestTryAgainForLong(t *testing.T) {
 		replies++
 		return []byte("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"), true
 	}
-	p.spoil.Store(&spoil)
+	p.SpoilReplies(spoil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	require.Contains(t, []redisbackend.Reason{redisbackend.ReasonTryAgain, redisbackend.ReasonTimeout, redisbackend.ReasonUnsent}, reason(one(ctx, s, b)))
@@ -74,12 +74,12 @@ func TestTryAgainForLong(t *testing.T) {
 
 func TestHalfAReply(t *testing.T) {
 	server := redistest.StartStandalone(t)
-	p := startProxy(t, server.Addr())
-	s := open(t, redisbackend.Options{URLs: []string{p.url()}, Timeout: time.Second})
+	p := redistest.StartProxy(t, server)
+	s := open(t, redisbackend.Options{URLs: []string{p.URL()}, Timeout: time.Second})
 	b := take(key("a", "half"))
 	eventually(t, s, b)
 	spoil := func(piece []byte) ([]byte, bool) { return piece[:len(piece)/2], false }
-	p.spoil.Store(&spoil)
+	p.SpoilReplies(spoil)
 	r := one(t.Context(), s, b)
 	require.Equal(t, redisbackend.ReasonConnection, reason(r))
 	var e *redisbackend.Error
