@@ -33,14 +33,8 @@ func testMain(m *testing.M) int {
 	if binaries.envoy, err = output("../scripts/install-envoy.sh"); err != nil {
 		return fail(err)
 	}
-	// A binary that is already there (one built with -race, say) can be named.
-	if binaries.service = os.Getenv("ENVOY_RLS_E2E_BINARY"); binaries.service == "" {
-		binaries.service = filepath.Join(dir, "envoy-rls")
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", binaries.service, "./cmd/envoy-rls")
-		build.Dir = ".."
-		if out, err := build.CombinedOutput(); err != nil {
-			return fail(fmt.Errorf("build the service: %w\n%s", err, out))
-		}
+	if binaries.service, err = harness.ServiceBinary("..", dir); err != nil {
+		return fail(err)
 	}
 	code := m.Run()
 	stopSharedCluster()

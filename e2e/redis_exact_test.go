@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -53,7 +54,7 @@ func exactWithCrowds(t *testing.T, f *fleet, cluster *redistest.Cluster, kind, p
 			if !long() && i != n%len(nodes) {
 				continue
 			}
-			got := crowd(f, clients, enough(clients), attributes("kind", kind, "tenant", tenants[node]))
+			got := crowd(f, clients, enough(clients), harness.Attributes("kind", kind, "tenant", tenants[node]))
 			t.Logf("%s, %d instances, %d clients, key on primary %d: %v; at most %d calls under way", kind, len(f.instances), clients, i, got, got.peak.Load())
 			require.Equal(t, fmt.Sprintf("100 allowed, %d denied", clients*enough(clients)-100), got.String(), "%d clients", clients)
 			require.GreaterOrEqual(t, int(got.peak.Load()), clients/2)
@@ -81,7 +82,7 @@ func TestExactButForTimeoutsOnRedis(t *testing.T) {
 				if !long() || n%2 == 0 { // the others have no more trouble than the machine gives them
 					stop = stutter(t, node)
 				}
-				e.got = crowd(f, clients, enough(clients), attributes("kind", kind, "tenant", tenant))
+				e.got = crowd(f, clients, enough(clients), harness.Attributes("kind", kind, "tenant", tenant))
 				stop()
 				b := ratelimit.Bucket{Key: ofTenant(kind)(tenant), Limits: limitsOf(t, hundreds, kind)}
 				e.charged = 100 - int(look(t, s, b).Remaining)

@@ -10,6 +10,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
@@ -42,7 +43,7 @@ func requireCharged(t *testing.T, s *redisbackend.Store, calls int, tenant strin
 func about(name, value string, tenants ...string) func(n int) *rls.RateLimitRequest {
 	var requests []*rls.RateLimitRequest
 	for _, tenant := range tenants {
-		requests = append(requests, attributes(name, value, "tenant", tenant))
+		requests = append(requests, harness.Attributes(name, value, "tenant", tenant))
 	}
 	return func(n int) *rls.RateLimitRequest { return requests[n%len(requests)] }
 }
@@ -261,5 +262,5 @@ func TestField_EvictionIsWarnedOfOnce(t *testing.T) {
 		require.True(t, allowed)
 	}
 	require.Equal(t, 1, f.sum(t, "envoy_rls_store_may_evict"))
-	require.Equal(t, 1, strings.Count(f.instances[0].log.String(), "may forget"))
+	require.Equal(t, 1, strings.Count(f.instances[0].Log.String(), "may forget"))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
 
@@ -60,7 +61,7 @@ func TestField_ErrorReplies(t *testing.T) {
 		{"connection", p.Halve, p.Heal},
 	}
 	for _, test := range tests {
-		request := attributes("mode", "closed", "tenant", test.reason)
+		request := harness.Attributes("mode", "closed", "tenant", test.reason)
 		counted := func() int {
 			return f.sum(t, "envoy_rls_unanswered_buckets_total", `mode="closed"`, `reason="`+test.reason+`"`)
 		}
@@ -69,9 +70,9 @@ func TestField_ErrorReplies(t *testing.T) {
 		allowed, err := f.call(0, request)
 		require.NoError(t, err, test.reason)
 		require.False(t, allowed, test.reason)
-		require.Greater(t, counted(), before, "no metric gives %s as the reason: %s", test.reason, f.instances[0].process.Obituary())
+		require.Greater(t, counted(), before, "no metric gives %s as the reason: %s", test.reason, f.instances[0].Process.Obituary())
 		if test.reason != "wrongtype" { // which the other mode's key is not
-			allowed, err = f.call(0, attributes("mode", "open", "tenant", test.reason))
+			allowed, err = f.call(0, harness.Attributes("mode", "open", "tenant", test.reason))
 			require.NoError(t, err, test.reason)
 			require.True(t, allowed, test.reason)
 		}
@@ -101,7 +102,7 @@ func TestField_NoAnswer(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, fleetSetup{policies: failing, urls: []string{url}, timeout: 5 * time.Millisecond})
 			requireInTime(t, f)
-			require.Contains(t, f.instances[0].log.String(), "Redis does not answer yet")
+			require.Contains(t, f.instances[0].Log.String(), "Redis does not answer yet")
 		})
 	}
 	t.Run("a server that stands still", func(t *testing.T) {
@@ -126,8 +127,8 @@ func requireInTime(t *testing.T, f *fleet) {
 	t.Helper()
 	const bound = 55 * time.Millisecond
 	first := &outcome{}
-	first.call(f, 0, attributes("mode", "closed", "tenant", "first"))
-	o := crowd(f, 20, 50, attributes("mode", "closed", "tenant", "acme"))
+	first.call(f, 0, harness.Attributes("mode", "closed", "tenant", "first"))
+	o := crowd(f, 20, 50, harness.Attributes("mode", "closed", "tenant", "acme"))
 	t.Logf("first %v; then p50 %v, p99 %v, slowest %v; %v", first.quantile(1), o.quantile(0.5), o.quantile(0.99), o.quantile(1), o)
 	require.Equal(t, "0 allowed, 1000 denied", o.String())
 	require.Equal(t, 1001, f.unanswered(t))
@@ -169,7 +170,7 @@ func TestField_StoppedForAMinute(t *testing.T) {
 	f.admits(t, "again")
 	again := time.Since(began)
 	load.stop()
-	memory := peakMemory(t, f.instances[0].process.PID())
+	memory := peakMemory(t, f.instances[0].Process.PID())
 	t.Logf("%.0f/s: %v; p99.9 %v, slowest %v; at most %d goroutines, %d files, %d connections, %d MB; counts again after %v", load.perSecond(),
 		&load.outcome, load.quantile(0.999), load.quantile(1), goroutines, files, connections, memory>>20, again)
 	require.Zero(t, load.errors, "%v", &load.outcome)

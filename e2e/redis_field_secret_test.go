@@ -26,9 +26,9 @@ const (
 func requireSilent(t *testing.T, f *fleet) {
 	t.Helper()
 	for _, i := range f.instances {
-		told := i.log.String()
+		told := i.Log.String()
 		for _, page := range []string{"/metrics", "/api/v1/status"} {
-			text, err := harness.Get(t.Context(), "http://"+i.admin+page)
+			text, err := harness.Get(t.Context(), "http://"+i.Admin+page)
 			require.NoError(t, err)
 			told += text
 		}
@@ -42,8 +42,8 @@ func requireSilent(t *testing.T, f *fleet) {
 func (f *fleet) fails(t *testing.T, reason, told string) {
 	t.Helper()
 	f.await(t, "failures for "+reason, func() bool {
-		_, err := f.call(0, attributes("mode", "closed", "tenant", "acme"))
-		return err == nil && f.sum(t, "envoy_rls_unanswered_buckets_total", `reason="`+reason+`"`) > 0 && strings.Contains(f.instances[0].log.String(), told)
+		_, err := f.call(0, harness.Attributes("mode", "closed", "tenant", "acme"))
+		return err == nil && f.sum(t, "envoy_rls_unanswered_buckets_total", `reason="`+reason+`"`) > 0 && strings.Contains(f.instances[0].Log.String(), told)
 	})
 }
 
@@ -73,7 +73,7 @@ func TestField_Passwords(t *testing.T) {
 		requireSilent(t, f)
 	})
 	t.Run("in a URL that is none", func(t *testing.T) {
-		i, err := startInstance(t.Context(), []string{
+		i, err := harness.StartInstance(t.Context(), binaries.service, []string{
 			"serve", "--policies", writePolicies(t, failing), "--store", "redis", "--redis-url", "redis://app:" + firstPassword + "@" + server.Addr(),
 		}, nil)
 		require.Nil(t, i)
@@ -92,7 +92,7 @@ func TestField_Passwords(t *testing.T) {
 		do("ACL", "SETUSER", "app", "<"+firstPassword)
 		do("CLIENT", "KILL", "USER", "app")
 		f.admits(t, "acme")
-		require.NotContains(t, f.instances[0].log.String(), "WRONGPASS")
+		require.NotContains(t, f.instances[0].Log.String(), "WRONGPASS")
 		// As it happens: the old one is taken away first.
 		do("ACL", "SETUSER", "app", ">"+firstPassword, "<"+secondPassword)
 		do("CLIENT", "KILL", "USER", "app")

@@ -1,23 +1,14 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/envoy-rls/envoy-rls/e2e/harness"
 )
@@ -34,38 +25,8 @@ type fleetSetup struct {
 
 // fleet are instances of the service that share a store.
 type fleet struct {
-	instances []*instance
+	instances []*harness.Instance
 	policies  string // the file
-}
-
-// instance is one of them.
-type instance struct {
-	process           *harness.Process
-	grpc, admin, page string // host:port; page is that of profiles
-	log               *journal
-	connections       []*grpc.ClientConn
-	clients           []rls.RateLimitServiceClient // one for each connection
-}
-
-// connectionsEach is how many connections lead to each instance.
-const connectionsEach = 6
-
-// journal keeps all that a process logs. Safe for concurrent use.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }
 
 // startFleet starts instances that end with the test, each ready and connected to.
@@ -82,72 +43,12 @@ func startFleet(t *testing.T, s fleetSetup) *fleet {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range max(1, s.instances) {
-		i, err := startInstance(ctx, append(args, s.args...), s.env)
-		for try := 1; err != nil && try < 3 && strings.Contains(err.Error(), "address already in use"); try++ {
-			i, err = startInstance(ctx, append(args, s.args...), s.env)
-		}
+		i, err := harness.StartInstance(ctx, binaries.service, append(args, s.args...), s.env)
 		require.NoError(t, err)
 		f.instances = append(f.instances, i)
-		t.Cleanup(i.stop)
+		t.Cleanup(i.Stop)
 	}
 	return f
-}
-
-func startInstance(ctx context.Context, args, env []string) (*instance, error) {
-	i := &instance{log: &journal{}}
-	for _, address := range []*string{&i.grpc, &i.admin, &i.page} {
-		port, err := harness.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		*address = "127.0.0.1:" + strconv.Itoa(port)
-	}
-	cmd := exec.Command(binaries.service, append(args, "--grpc-addr", i.grpc, "--admin-addr", i.admin, "--debug-addr", i.page)...)
-	cmd.Env = append(os.Environ(), env...)
-	var err error
-	if i.process, err = harness.StartProcess("envoy-rls", cmd, i.log); err != nil {
-		return nil, err
-	}
-	err = harness.Until(ctx, "envoy-rls to be ready", func() error {
-		_, err := harness.Get(ctx, "http://"+i.admin+"/readyz")
-		return err
-	}, i.process)
-	for n := 0; n < connectionsEach && err == nil; n++ {
-		err = i.connect(ctx)
-	}
-	if err != nil {
-		i.stop()
-		return nil, err
-	}
-	return i, nil
-}
-
-// connect opens one more connection. No policy applies to the call by which it is tried.
-func (i *instance) connect(ctx context.Context) error {
-	connection, err := grpc.NewClient(i.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	client := rls.NewRateLimitServiceClient(connection)
-	i.connections, i.clients = append(i.connections, connection), append(i.clients, client)
-	_, err = client.ShouldRateLimit(ctx, attributes("nothing", "nothing"), grpc.WaitForReady(true))
-	return err
-}
-
-func (i *instance) stop() {
-	for _, connection := range i.connections {
-		_ = connection.Close() // fails only if it is closed
-	}
-	i.process.Stop(patience)
-}
-
-// attributes is a request of domain edge with one descriptor: key, value, key, value …
-func attributes(entries ...string) *rls.RateLimitRequest {
-	d := &ratelimit.RateLimitDescriptor{}
-	for n := 0; n < len(entries); n += 2 {
-		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: entries[n], Value: entries[n+1]})
-	}
-	return &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{d}}
 }
 
 // callTimeout is for one call. No answer of the service takes nearly as long.
@@ -155,21 +56,10 @@ const callTimeout = 20 * time.Second
 
 // call makes call number n, which decides on which instance and connection, and reports whether the request may pass.
 func (f *fleet) call(n int, r *rls.RateLimitRequest) (allowed bool, err error) {
-	i := f.instances[n%len(f.instances)]
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	answer, err := i.clients[n/len(f.instances)%len(i.clients)].ShouldRateLimit(ctx, r)
-	if err != nil {
-		return false, err
-	}
-	switch code := answer.GetOverallCode(); code {
-	case rls.RateLimitResponse_OK:
-		return true, nil
-	case rls.RateLimitResponse_OVER_LIMIT:
-		return false, nil
-	default:
-		return false, fmt.Errorf("an answer with code %v", code)
-	}
+	answer, err := f.instances[n%len(f.instances)].Ask(ctx, n/len(f.instances), r)
+	return answer.Allowed, err
 }
 
 // await calls check until it succeeds.
@@ -179,7 +69,7 @@ func (f *fleet) await(t *testing.T, what string, check func() bool) {
 	defer cancel()
 	for !check() {
 		if ctx.Err() != nil {
-			t.Fatalf("waiting for %s in vain; %s", what, f.instances[0].process.Obituary())
+			t.Fatalf("waiting for %s in vain; %s", what, f.instances[0].Process.Obituary())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -189,7 +79,7 @@ func (f *fleet) await(t *testing.T, what string, check func() bool) {
 func (f *fleet) admits(t *testing.T, tenant string) {
 	t.Helper()
 	f.await(t, "the store to decide", func() bool {
-		allowed, err := f.call(0, attributes("mode", "closed", "tenant", tenant))
+		allowed, err := f.call(0, harness.Attributes("mode", "closed", "tenant", tenant))
 		return err == nil && allowed
 	})
 }
@@ -201,7 +91,7 @@ func (f *fleet) reload(t *testing.T, policies string) {
 	require.NoError(t, os.WriteFile(f.policies+".next", []byte(policies), 0o600))
 	require.NoError(t, os.Rename(f.policies+".next", f.policies))
 	for _, i := range f.instances {
-		require.NoError(t, i.process.Signal(syscall.SIGHUP))
+		require.NoError(t, i.Process.Signal(syscall.SIGHUP))
 	}
 	f.await(t, "the policies to be loaded", func() bool {
 		return f.sum(t, "envoy_rls_reload_total", `result="success"`) >= before+len(f.instances)
@@ -213,29 +103,11 @@ func (f *fleet) sum(t *testing.T, metric string, labels ...string) int {
 	t.Helper()
 	total := 0.0
 	for _, i := range f.instances {
-		page, err := harness.Get(t.Context(), "http://"+i.admin+"/metrics")
+		sum, err := i.Sum(t.Context(), metric, labels...)
 		require.NoError(t, err)
-		for line := range strings.Lines(page) {
-			series, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-			name, with, _ := strings.Cut(series, "{")
-			if name != metric || !hasAll(with, labels) {
-				continue
-			}
-			value, err := strconv.ParseFloat(text, 64)
-			require.NoError(t, err, line)
-			total += value
-		}
+		total += sum
 	}
 	return int(total)
-}
-
-func hasAll(text string, parts []string) bool {
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			return false
-		}
-	}
-	return true
 }
 
 // unanswered is how many buckets the failure modes decided so far.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -136,7 +137,7 @@ func TestTenantsSpreadOverPrimaries(t *testing.T) {
 	for range 64 {
 		all.Go(func() {
 			for n := range next {
-				o.call(f, n, attributes("tenant", fmt.Sprint("tenant-", n)))
+				o.call(f, n, harness.Attributes("tenant", fmt.Sprint("tenant-", n)))
 			}
 		})
 	}
@@ -177,7 +178,7 @@ func TestField_DrainedAndReloadedToAPerDayRate(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartStandalone(t, redistest.Options{MovingClock: !long()})
 	f := startFleet(t, fleetSetup{policies: fast, urls: []string{server.URL()}, timeout: 2 * time.Second})
-	request := attributes("tenant", "acme")
+	request := harness.Attributes("tenant", "acme")
 	drained := false
 	for n := 0; n < 10_000 && !drained; n++ {
 		allowed, err := f.call(0, request)

@@ -8,6 +8,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/e2e/harness"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
@@ -36,7 +37,7 @@ func TestSiblingsAreChargedWhatWasAdmitted(t *testing.T) {
 		calls = 50
 	}
 	for _, kind := range []string{"bucket", "log", "bucket-across", "log-across"} {
-		got := crowd(f, 200, calls, attributes("kind", kind, "tenant", kind, "remote_address", "192.0.2.1", "username", kind))
+		got := crowd(f, 200, calls, harness.Attributes("kind", kind, "tenant", kind, "remote_address", "192.0.2.1", "username", kind))
 		t.Logf("%s: %v", kind, got)
 		require.Equal(t, fmt.Sprintf("100 allowed, %d denied", 200*calls-100), got.String(), kind)
 		tenant := policy.Part{Name: "tenant", Value: kind}
@@ -76,7 +77,7 @@ func TestAttackerCannotSpendAUsersAttempts(t *testing.T) {
 	for user := range users {
 		name := fmt.Sprint("victim-", user)
 		login := func(from string) *rls.RateLimitRequest {
-			return attributes("route", "POST /auth/login", "remote_address", from, "username", name)
+			return harness.Attributes("route", "POST /auth/login", "remote_address", from, "username", name)
 		}
 		attacker, own := login(fmt.Sprint("198.51.100.", user)), login(fmt.Sprint("203.0.113.", user))
 		attack := startStream(t, f, rate, func(int) *rls.RateLimitRequest { return attacker })
