@@ -1,5 +1,5 @@
 # `make help` lists the targets. Needs Go 1.26; run, test and check also Python 3 (the real Envoy comes from PyPI), test and
-# check also Node, gcc and redis-server, as do cluster and run STORE=redis. Tools are installed at pinned versions into .tools/.
+# check also Node, gcc, redis-server and PostgreSQL; cluster and run STORE=redis redis-server. Tools are installed at pinned versions into .tools/.
 SHELL := bash
 .DEFAULT_GOAL := help
 FUZZTIME ?= 60s

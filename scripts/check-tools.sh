@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what is missing of the tools that are named as arguments: go, node, redis. Python is checked where it is used, by install-envoy.sh and
+# Says what is missing of the tools that are named as arguments: go, node, redis, postgres. Python is checked where it is used, by install-envoy.sh and
 # install-checkers.sh.
 set -eu
 
@@ -47,6 +47,11 @@ check_redis() {
 	fi
 	version=$(redis-server --version | sed 's/.* v=\([0-9.]*\).*/\1/')
 	newer_than "$version" 7 0 || say "redis-server 7 or later: the one here is $version"
+}
+
+check_postgres() {
+	command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
+		say "PostgreSQL 13 or later (Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql)"
 }
 
 for tool in "$@"; do

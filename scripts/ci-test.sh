@@ -28,11 +28,11 @@ test_in() {
   (cd "$ROOT/$dir" && go test -timeout "$timeout" "$@") 2>&1 | tee -a "$results"
 }
 
-# What a test cannot check for want of Envoy or Redis is a failure here.
-export ENVOY_RLS_NEED_ENVOY=1 ENVOY_RLS_NEED_REDIS=1
+# What a test cannot check for want of Envoy, Redis or PostgreSQL is a failure here.
+export ENVOY_RLS_NEED_ENVOY=1 ENVOY_RLS_NEED_REDIS=1 ENVOY_RLS_NEED_POSTGRES=1
 
 cd "$ROOT"
-step "redis, envoy and the header checkers" "$ROOT/scripts/ci-deps.sh"
+step "redis, postgres, envoy and the header checkers" "$ROOT/scripts/ci-deps.sh"
 step "build" go build ./...
 # shellcheck disable=SC2046 # package paths hold no spaces
 step "unit and property tests ($form)" test_in . $(packages)

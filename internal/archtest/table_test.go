@@ -18,6 +18,8 @@ var layers = map[string]int{
 	"pkg/rejectcache":   3,
 	"pkg/idempotency":   3,
 	"pkg/policysource":  3,
+	"pkg/policydb":      3,
+	"pkg/policydiff":    3,
 	"pkg/storetest":     3,
 
 	"pkg/descriptors/descriptorstest": 4,
@@ -28,7 +30,9 @@ var layers = map[string]int{
 	"internal/metrics": 4,
 	"internal/admin":   4,
 
+	"internal/childproc": 3,
 	"internal/redistest": 4,
+	"internal/pgtest":    4,
 
 	"internal/app": 5,
 
@@ -56,6 +60,7 @@ var modules = map[string][]string{
 	"github.com/prometheus/client_golang":          {"internal/metrics"},
 	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},
+	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
 	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
 	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},
 	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},

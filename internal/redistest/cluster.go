@@ -18,6 +18,9 @@ type Cluster struct {
 	o     Options
 }
 
+// busOffset is how far above its client port a node listens for other nodes, unless told otherwise.
+const busOffset = 10_000
+
 // NewCluster starts a cluster and returns when every node finds it in order. Whoever calls it stops it with [Cluster.Close] and removes
 // o.Dir, which must be set. On an error nothing is left running.
 func NewCluster(ctx context.Context, o Options) (*Cluster, error) {

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/envoy-rls/envoy-rls/internal/childproc"
 )
 
 // Server is one redis-server process. Its methods are safe for concurrent use.
@@ -31,7 +33,7 @@ type Server struct {
 	sentry  bool // runs as a sentinel
 	clock   *clock
 	mu      sync.Mutex
-	process *process // nil: not started
+	process *childproc.Process // nil: not started
 	paused  bool
 }
 
@@ -91,7 +93,7 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.process != nil && s.process.running() && !s.paused
+	return s.process != nil && s.process.Running() && !s.paused
 }
 
 // Pid returns the process id, 0 if the server was never started.
@@ -101,19 +103,19 @@ func (s *Server) Pid() int {
 	if s.process == nil {
 		return 0
 	}
-	return s.process.cmd.Process.Pid
+	return s.process.Pid()
 }
 
 // Pause stops the process where it is (SIGSTOP): connections stay open, nothing answers.
-func (s *Server) Pause() error { return s.signal((*process).pause, true) }
+func (s *Server) Pause() error { return s.signal((*childproc.Process).Pause, true) }
 
 // Resume lets a paused process go on (SIGCONT).
-func (s *Server) Resume() error { return s.signal((*process).resume, false) }
+func (s *Server) Resume() error { return s.signal((*childproc.Process).Resume, false) }
 
-func (s *Server) signal(send func(*process) error, paused bool) error {
+func (s *Server) signal(send func(*childproc.Process) error, paused bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.process == nil || !s.process.running() {
+	if s.process == nil || !s.process.Running() {
 		return fmt.Errorf("redis %s is not running", s.Addr())
 	}
 	if err := send(s.process); err != nil {
@@ -128,7 +130,7 @@ func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		s.process.kill()
+		s.process.Kill()
 	}
 	s.paused = false
 }
@@ -185,10 +187,10 @@ func (s *Server) choosePorts(ctx context.Context) (err error) {
 	if s.fixed {
 		return nil
 	}
-	if s.Port, err = freePort(ctx); err != nil || s.BusPort == 0 {
+	if s.Port, err = childproc.FreePort(ctx); err != nil || s.BusPort == 0 {
 		return err
 	}
-	s.BusPort, err = freePort(ctx)
+	s.BusPort, err = childproc.FreePort(ctx)
 	return err
 }
 
@@ -207,7 +209,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if s.clock != nil {
 		cmd.Env = append(os.Environ(), s.clock.environment()...)
 	}
-	p, err := startProcess(cmd)
+	p, err := childproc.Start(cmd)
 	if err := errors.Join(err, log.Close()); err != nil {
 		return fmt.Errorf("start %s: %w", serverBinary, err)
 	}
@@ -216,7 +218,7 @@ func (s *Server) launch(ctx context.Context) error {
 	s.mu.Unlock()
 	pid := strconv.Itoa(cmd.Process.Pid)
 	err = poll(ctx, "redis "+s.Addr()+" to start", func() error {
-		if !p.running() {
+		if !p.Running() {
 			return fatalError{s.obituary(cmd)}
 		}
 		info, err := s.Info(ctx, "server")
@@ -226,7 +228,7 @@ func (s *Server) launch(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		p.kill()
+		p.Kill()
 	}
 	return err
 }
@@ -244,5 +246,5 @@ func (s *Server) obituary(cmd *exec.Cmd) error {
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.process.done
+	return s.process.Done()
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/envoy-rls/envoy-rls/internal/childproc"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
 
@@ -90,7 +91,7 @@ func choosePorts(ctx context.Context, first int) ([]int, error) {
 	for port := first; port < first+primaries+replicas; port++ {
 		ports = append(ports, port)
 		for _, needed := range []int{port, port + busOffset} {
-			if redistest.CheckPort(ctx, needed) != nil {
+			if childproc.CheckPort(ctx, needed) != nil {
 				taken = append(taken, strconv.Itoa(needed))
 			}
 		}

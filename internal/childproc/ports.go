@@ -1,4 +1,4 @@
-package redistest
+package childproc
 
 import (
 	"context"
@@ -8,12 +8,9 @@ import (
 	"strconv"
 )
 
-// busOffset is how far above its client port a node listens for other nodes, unless told otherwise.
-const busOffset = 10_000
-
-// freePort finds a TCP port of loopback on which nothing listens. It is below the range from which systems take the ports of outgoing
+// FreePort finds a TCP port of loopback on which nothing listens. It is below the range from which systems take the ports of outgoing
 // connections, so that none of those takes it before its server does, or while its server is being restarted.
-func freePort(ctx context.Context) (int, error) {
+func FreePort(ctx context.Context) (int, error) {
 	const first, count = 15_000, 17_000
 	for range 200 {
 		port := first + rand.IntN(count)

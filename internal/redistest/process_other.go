@@ -1,7 +1,0 @@
-//go:build !linux
-
-package redistest
-
-import "syscall"
-
-func childAttributes() *syscall.SysProcAttr { return nil }
