@@ -37,7 +37,7 @@ func decide(l *ratelimit.Limiter, store *keysOf, entries ...string) []string {
 	for n := 0; n < len(entries); n += 2 {
 		r.Add(0, []byte(entries[n]), []byte(entries[n+1]))
 	}
-	l.Check(context.Background(), r)
+	r.Check(context.Background())
 	return store.keys
 }
 

@@ -202,12 +202,11 @@ func quoted(values []string) string {
 
 // answer tells what the service would answer if nobody had called before.
 func (t *report) answer(set *policy.Set, req *descriptors.Request) {
-	limiter := ratelimit.New(ratelimit.Options{Store: memorybackend.New(memorybackend.Options{MaxBuckets: 1 << 10})})
-	limiter.Use(set)
-	r := limiter.Begin(req.Domain)
-	defer r.Release()
-	req.Fill(r)
-	d := limiter.Check(context.Background(), r)
+	store := memorybackend.New(memorybackend.Options{MaxBuckets: 1 << 10})
+	call := ratelimit.New(ratelimit.Options{Store: store, Policies: set}).Begin(req.Domain)
+	defer call.Release()
+	req.Fill(call)
+	d := call.Check(context.Background())
 
 	t.line("\nanswer if every bucket is full")
 	if d.Allowed {

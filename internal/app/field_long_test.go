@@ -57,7 +57,7 @@ func decide(t *testing.T, limiter *ratelimit.Limiter, ip string) time.Duration {
 	r := limiter.Begin([]byte("edge"))
 	defer r.Release()
 	r.Add(0, []byte("ip"), []byte(ip))
-	return limiter.Check(t.Context(), r).Took
+	return r.Check(t.Context()).Took
 }
 
 func series(t *testing.T, m *metrics.Metrics) int {

@@ -4,7 +4,7 @@ import "github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 
 // Fill gives to the attributes that r's entries are, each descriptor a group of its own, and what r costs: hits_addend, of which 0
 // means that none was said; a descriptor's own wins for the policies that it feeds, and there 0 only looks.
-func (r *Request) Fill(to *ratelimit.Request) {
+func (r *Request) Fill(to *ratelimit.Call) {
 	if r.HitsAddend != 0 {
 		to.SetCost(uint64(r.HitsAddend))
 	}

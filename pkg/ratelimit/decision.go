@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"slices"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -23,7 +24,7 @@ type Check struct {
 	Result Result
 }
 
-// Decision answers a request. It and what it points to are valid until the Request it came from is released.
+// Decision answers a request. One that came from a [Call], or was told to OnDecision, is valid until the call is released.
 type Decision struct {
 	// Allowed is false if any enforced policy denied.
 	Allowed bool
@@ -41,6 +42,58 @@ type Decision struct {
 	Set *policy.Set
 	// Took is how long the decision took.
 	Took time.Duration
+}
+
+// Clone is a copy of d that stays valid.
+func (d *Decision) Clone() Decision {
+	c := *d
+	c.Checks = slices.Clone(d.Checks)
+	c.Skipped = slices.Clone(d.Skipped)
+	return c
+}
+
+// Wait is how long whoever was denied should wait: the longest wait of the policies that denied. It is exact where they are
+// token buckets or sliding logs: then the same request is admitted, if nobody else calls meanwhile. 0 if that is not known, or
+// if the request is allowed. ok is false if waiting does not help: the cost is more than a bucket holds, or a key is missing.
+func (d *Decision) Wait() (wait time.Duration, ok bool) {
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		if c.Shadow() || !c.Denied() {
+			continue
+		}
+		if c.Final() {
+			return 0, false
+		}
+		wait = max(wait, c.Result.Wait)
+	}
+	return wait, true
+}
+
+// Unavailable reports whether the request is denied only because a store did not answer, by policies that are closed then: the
+// client has used up nothing.
+func (d *Decision) Unavailable() bool {
+	for i := range d.Checks {
+		if c := &d.Checks[i]; !c.Shadow() && c.Denied() && c.Result.Source != FromClosed {
+			return false
+		}
+	}
+	return !d.Allowed
+}
+
+// Uncharged is how much of a reported cost could not be charged, under the policy where that is most: there was no room, not even in
+// debt, or the store failed. Only a report to a postpaid policy and [Reservation.Commit] can leave anything uncharged.
+func (d *Decision) Uncharged() uint64 {
+	var most uint64
+	for i := range d.Checks {
+		switch c := &d.Checks[i]; {
+		case c.Shadow() || c.Op != Force:
+		case !c.Known:
+			most = max(most, c.Cost)
+		default:
+			most = max(most, c.Result.Uncharged)
+		}
+	}
+	return most
 }
 
 // Skip tells of a policy that matched, but had no key.

@@ -1,14 +1,9 @@
-// Package ratelimit is the front door of the limiter: it decides whether a request may pass.
-//
-// A [Limiter] holds the current policy set and a [Store] of buckets. For each request a caller takes a [Request], adds what is
-// known about it as attributes, and gets a [Decision]. A denial is a value, never an error.
 package ratelimit
 
 import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
@@ -17,8 +12,10 @@ import (
 type Options struct {
 	// Store keeps the buckets. Required.
 	Store Store
-	// OnDecision, if set, is told every decision before the caller is. It must not keep the decision, and costs every request
-	// what it takes.
+	// Policies decide until Use replaces them. Default: none, which admits everything.
+	Policies *policy.Set
+	// OnDecision, if set, is told every decision before the caller is, also those that Commit and Cancel come to. It must not keep
+	// the decision ([Decision.Clone] does), and costs every request what it takes.
 	OnDecision func(*Decision)
 }
 
@@ -27,21 +24,27 @@ type Limiter struct {
 	store      Store
 	onDecision func(*Decision)
 	set        atomic.Pointer[policy.Set]
-	requests   sync.Pool
+	calls      sync.Pool
 }
 
-// New makes a Limiter without policies, which admits everything until Use is called.
+// New makes a Limiter. It panics if o has no Store.
 func New(o Options) *Limiter {
+	if o.Store == nil {
+		panic("ratelimit: Options.Store is required")
+	}
 	l := &Limiter{store: o.Store, onDecision: o.OnDecision}
 	if l.onDecision == nil {
 		l.onDecision = func(*Decision) {}
 	}
-	l.requests.New = func() any { return &Request{limiter: l} }
-	empty, err := policy.NewSet(nil)
-	if err != nil {
-		panic(err) // no files, no faults
+	l.calls.New = func() any { return &Call{limiter: l} }
+	if o.Policies == nil {
+		empty, err := policy.NewSet(nil)
+		if err != nil {
+			panic(err) // no files, no faults
+		}
+		o.Policies = empty
 	}
-	l.Use(empty)
+	l.Use(o.Policies)
 	return l
 }
 
@@ -52,34 +55,31 @@ func (l *Limiter) Use(set *policy.Set) { l.set.Store(set) }
 // Set is the policy set in force.
 func (l *Limiter) Set() *policy.Set { return l.set.Load() }
 
-// Begin starts a request in domain, under the set in force now. The caller must Release it.
-func (l *Limiter) Begin(domain []byte) *Request {
-	r := l.requests.Get().(*Request)
-	r.reset(l.set.Load().View(domain))
-	return r
+// Check decides a request, and charges its cost to every policy that applies if all of them have room. The error is nil or
+// [ErrTooManyAttributes]: there is always a decision, since a store that cannot answer is answered for by each policy's
+// onStoreFailure. When ctx ends before the store has answered, that counts as such a failure.
+func (l *Limiter) Check(ctx context.Context, r Request) (Decision, error) {
+	return l.decide(ctx, &r, spend)
 }
 
-// Check decides a request. It is called once per request; the decision is valid until the request is released. A store
-// that cannot answer is answered for by each policy's onStoreFailure, so that there is always a decision.
-func (l *Limiter) Check(ctx context.Context, r *Request) *Decision {
-	began := time.Now()
-	d := &r.decision
-	r.hits = r.attributes.Match(r.hits[:0])
-	final := r.plan()
-	if final {
-		r.dropTakes()
+// Peek tells what Check would say, and charges nothing. What it tells may have changed by the time of the Check: who wants to be
+// sure calls Check at once. Under a postpaid policy it looks whether there is room for a cost of 1. Errors are as with Check.
+func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
+	return l.decide(ctx, &r, look)
+}
+
+// Refund gives the cost of a request back to every policy that applies to it, because what a Check paid for did not happen. A
+// bucket never gets fuller than full, and a sliding log loses its newest entries. Under prepaid policies, give back only what was charged:
+// nobody checks. A refund is never denied, unless by a policy whose key the request lacks. Errors are as with Check.
+func (l *Limiter) Refund(ctx context.Context, r Request) (Decision, error) {
+	return l.decide(ctx, &r, giveBack)
+}
+
+func (l *Limiter) decide(ctx context.Context, r *Request, i intent) (Decision, error) {
+	c, err := l.begin(r)
+	if err != nil {
+		return Decision{}, err
 	}
-	if len(r.buckets) > 0 {
-		r.results = l.store.Acquire(ctx, r.buckets, r.results[:0])
-		r.collect()
-	}
-	for i := range d.Checks {
-		if c := &d.Checks[i]; c.Denied() && !c.Shadow() {
-			d.Allowed = false
-		}
-	}
-	d.InvalidIPs = r.attributes.InvalidIPs
-	d.Took = time.Since(began)
-	l.onDecision(d)
-	return d
+	defer c.Release()
+	return c.decide(ctx, i).Clone(), nil
 }

@@ -21,7 +21,7 @@ type recorder struct {
 }
 
 func (s *recorder) Acquire(_ context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
-	names := map[ratelimit.Op]string{ratelimit.Take: "take", ratelimit.Peek: "peek", ratelimit.Refund: "refund", ratelimit.Force: "force"}
+	names := map[ratelimit.Op]string{ratelimit.Take: "take", ratelimit.Peek: "peek", ratelimit.Refund: "refund", ratelimit.Force: "force", ratelimit.Undo: "undo"}
 	for _, b := range buckets {
 		s.asked = append(s.asked, fmt.Sprintf("%s %d %s", names[b.Op], b.Cost, b.Key))
 		r, ok := s.answers[b.Key.String()]
@@ -112,7 +112,7 @@ func TestCharges(t *testing.T) {
 					r.SetGroupCost(i, g.n, g.refund)
 				}
 			}
-			l.Check(t.Context(), r)
+			r.Check(t.Context())
 			require.Equal(t, tt.want, s.asked)
 		})
 	}
@@ -166,7 +166,7 @@ func TestDecisions(t *testing.T) {
 			if tt.partial {
 				r.SetPartial()
 			}
-			d := l.Check(t.Context(), r)
+			d := r.Check(t.Context())
 			require.Same(t, told, d)
 			require.Equal(t, tt.allowed, d.Allowed)
 			var sources []string
@@ -190,7 +190,7 @@ func TestSkippedAndUnknown(t *testing.T) {
 	s := &recorder{}
 	l := ratelimit.New(ratelimit.Options{Store: s})
 	r := l.Begin([]byte("edge"))
-	d := l.Check(t.Context(), r)
+	d := r.Check(t.Context())
 	require.True(t, d.Allowed, "no policies yet")
 	require.False(t, d.DomainKnown)
 	r.Release()
@@ -198,7 +198,7 @@ func TestSkippedAndUnknown(t *testing.T) {
 	l.Use(set(t, "domain: edge\npolicies:\n  - {id: a, match: {plan: free}, key: [tenant], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}"))
 	r = l.Begin([]byte("edge"))
 	r.Add(3, []byte("plan"), []byte("free"))
-	d = l.Check(t.Context(), r)
+	d = r.Check(t.Context())
 	require.True(t, d.Allowed)
 	require.True(t, d.DomainKnown)
 	require.Len(t, d.Skipped, 1)
@@ -207,7 +207,7 @@ func TestSkippedAndUnknown(t *testing.T) {
 	r.Release()
 
 	r = l.Begin([]byte("other"))
-	require.False(t, l.Check(t.Context(), r).DomainKnown)
+	require.False(t, r.Check(t.Context()).DomainKnown)
 	r.Release()
 	require.Empty(t, s.asked)
 }
@@ -217,13 +217,13 @@ func TestTooManyGroups(t *testing.T) {
 	l := ratelimit.New(ratelimit.Options{Store: s})
 	l.Use(set(t, policies))
 	for _, group := range []int{-1, policy.MaxGroups} {
-		for name, add := range map[string]func(*ratelimit.Request){
-			"a fact": func(r *ratelimit.Request) { require.False(t, r.Add(group, []byte("user"), []byte("x"))) },
-			"a cost": func(r *ratelimit.Request) { r.SetGroupCost(group, 1, false) },
+		for name, add := range map[string]func(*ratelimit.Call){
+			"a fact": func(r *ratelimit.Call) { require.False(t, r.Add(group, []byte("user"), []byte("x"))) },
+			"a cost": func(r *ratelimit.Call) { r.SetGroupCost(group, 1, false) },
 		} {
 			r := l.Begin([]byte("edge"))
 			add(r)
-			require.False(t, l.Check(t.Context(), r).Allowed, "%s in group %d: closed policies may be meant", name, group)
+			require.False(t, r.Check(t.Context()).Allowed, "%s in group %d: closed policies may be meant", name, group)
 			r.Release()
 		}
 	}

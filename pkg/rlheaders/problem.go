@@ -9,22 +9,10 @@ import (
 
 // deny adds what only a denial carries: when to come back, if ever, and the problem.
 func (a *Answer) deny(t *templates, d *ratelimit.Decision) {
-	var wait int64
-	final := false
-	unavailable := true
-	for i := range d.Checks {
-		c := &d.Checks[i]
-		if c.Shadow() || !c.Denied() {
-			continue
-		}
-		wait = max(wait, Seconds(c.Result.Wait))
-		final = final || c.Final()
-		unavailable = unavailable && c.Result.Source == ratelimit.FromClosed
+	if wait, ok := d.Wait(); ok {
+		a.RetryAfter = strconv.AppendInt(a.RetryAfter, max(1, Seconds(wait)), 10)
 	}
-	if !final {
-		a.RetryAfter = strconv.AppendInt(a.RetryAfter, max(1, wait), 10)
-	}
-	if unavailable {
+	if d.Unavailable() {
 		a.Body = append(a.Body, `{"type":"/errors/temporary-reduced-capacity","title":"Temporary reduced capacity","status":429,"code":"TEMPORARY_REDUCED_CAPACITY"`...)
 	} else {
 		a.Body = append(a.Body, `{"type":"/errors/rate-limited","title":"Too Many Requests","status":429,"code":"RATE_LIMITED"`...)

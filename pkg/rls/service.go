@@ -70,10 +70,10 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *descriptors.Request,
 	if len(req.Descriptors) == 0 {
 		return s.refuse("the rate limit request must have descriptors")
 	}
-	r := s.limiter.Begin(req.Domain)
-	defer r.Release()
-	req.Fill(r)
-	d := s.limiter.Check(ctx, r)
+	call := s.limiter.Begin(req.Domain)
+	defer call.Release()
+	req.Fill(call)
+	d := call.Check(ctx)
 	s.report(req, d)
 	s.respond(req, d, resp)
 	return nil

@@ -1,0 +1,166 @@
+package ratelimit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+// Reservation is an estimate that was charged before the actual cost is known, as with the tokens of a language model. It is safe
+// for concurrent use.
+type Reservation struct {
+	// Decision says whether there was room for the estimate. If it is not Allowed, nothing is reserved.
+	Decision Decision
+
+	limiter *Limiter
+	request Request
+	holds   []charge
+	settled atomic.Bool
+}
+
+// charge is what a reservation has done to one bucket.
+type charge struct {
+	key    policy.Key
+	cost   uint64 // 0: the bucket could not be asked
+	source Source
+	before float64
+	at     int64
+}
+
+// Reserve charges r.Cost, an estimate of what a request will cost, to every policy that applies, postpaid ones included, if all
+// of them have room. Whoever is admitted does what it wanted, and then calls Commit with what it took, or Cancel if it came to
+// nothing. A reservation that is abandoned stays charged.
+//
+// Only token buckets can be reserved from: an enforced sliding-log policy that applies is ErrNotReservable, which names it, and a
+// shadow one is passed over. The only other error is ErrTooManyAttributes.
+func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) {
+	began := time.Now()
+	c, err := l.begin(&r)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Release()
+	c.match(hold)
+	if err := c.reservable(); err != nil {
+		return nil, err
+	}
+	c.ask(ctx)
+	r.Attributes = maps.Clone(r.Attributes)
+	res := &Reservation{Decision: c.conclude(began).Clone(), limiter: l, request: r}
+	if res.Decision.Allowed {
+		res.holds = c.charges()
+	}
+	return res, nil
+}
+
+// Commit replaces the estimate by the actual cost: it gives back what was too much, and charges what was too little, if need be into
+// debt of as much as the policy's overdraft (none under a prepaid policy). What found no room even so is told by
+// [Decision.Uncharged]. The decision has a check for each bucket that changed. A bucket that could not be asked for the estimate
+// is charged the whole cost now.
+//
+// Policies may have changed meanwhile: the same bucket is settled by the numbers in force now, and where there is no policy
+// for it any more, or a sliding log, nothing is done.
+//
+// The error is ErrNotReserved, ErrSettled on every call but the first, or that of a ctx that has ended, upon which nothing is
+// settled yet. Where the client may be gone by now, pass context.WithoutCancel.
+func (r *Reservation) Commit(ctx context.Context, actual uint64) (Decision, error) {
+	if !r.Decision.Allowed {
+		return Decision{}, ErrNotReserved
+	}
+	if err := ctx.Err(); err != nil {
+		return Decision{}, fmt.Errorf("reservation not settled: %w", err)
+	}
+	if r.settled.Swap(true) {
+		return Decision{}, ErrSettled
+	}
+	began := time.Now()
+	c, err := r.limiter.begin(&r.request)
+	if err != nil {
+		return Decision{}, err // not reached: it was checked when reserving
+	}
+	defer c.Release()
+	c.settle(r.holds, actual)
+	c.ask(ctx)
+	return c.conclude(began).Clone(), nil
+}
+
+// Cancel gives the whole estimate back: what it was for did not happen. Errors are those of Commit, so that a deferred Cancel
+// is harmless after a Commit.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	_, err := r.Commit(ctx, 0)
+	return err
+}
+
+// reservable says why the call cannot be a reservation, and drops the shadow policies that cannot.
+func (c *Call) reservable() error {
+	for i := range c.decision.Checks {
+		if check := &c.decision.Checks[i]; !check.Shadow() && check.Numbers.Kind != algorithm.TokenBucket {
+			return fmt.Errorf("policy %q is a sliding log: %w", check.Policy.ID, ErrNotReservable)
+		}
+	}
+	c.keep(func(b *Bucket) bool { return b.Limits.Kind == algorithm.TokenBucket })
+	return nil
+}
+
+// charges are what the decided call has done to its buckets.
+func (c *Call) charges() []charge {
+	holds := make([]charge, 0, len(c.buckets))
+	for i := range c.buckets {
+		b, check := &c.buckets[i], &c.decision.Checks[c.places[i]]
+		if check.Denied() {
+			continue // a shadow
+		}
+		h := charge{key: b.Key.Clone(), source: check.Result.Source, before: check.Result.Before, at: check.Result.At}
+		if check.Known {
+			h.cost = b.Cost
+		}
+		holds = append(holds, h)
+	}
+	return holds
+}
+
+// settle plans what makes the charges the actual cost.
+func (c *Call) settle(holds []charge, actual uint64) {
+	c.hits = c.attributes.Match(c.hits[:0])
+	for i := range c.hits {
+		hit := &c.hits[i]
+		h := find(holds, hit.Key)
+		if h == nil || h.cost == actual || hit.Numbers.Kind != algorithm.TokenBucket {
+			continue
+		}
+		check := Check{Policy: hit.Policy, Numbers: hit.Numbers, Groups: hit.Groups}
+		check.Op, check.Cost = h.difference(actual)
+		c.addBucket(hit, &check)
+		b := &c.buckets[len(c.buckets)-1]
+		b.Before, b.At = h.before-float64(actual), h.at
+		c.decision.Checks = append(c.decision.Checks, check)
+	}
+}
+
+func find(holds []charge, key policy.Key) *charge {
+	for i := range holds {
+		if bytes.Equal(holds[i].key.Bytes(), key.Bytes()) {
+			return &holds[i]
+		}
+	}
+	return nil
+}
+
+// difference says how the charge becomes actual. An Undo of the part that was too much is as if only actual had been taken in the
+// first place, even where the bucket has been full meanwhile; a Refund, where another store than the one in charge now has counted, is
+// but clamped.
+func (h *charge) difference(actual uint64) (Op, uint64) {
+	switch {
+	case actual > h.cost:
+		return Force, actual - h.cost
+	case h.source == FromStore:
+		return Undo, h.cost - actual
+	}
+	return Refund, h.cost - actual
+}
