@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -67,7 +68,9 @@ func (a *App) openStore() (ratelimit.Store, error) {
 	if a.redis, err = redisbackend.New(a.redisOptions()); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	a.fallback = fallback.New(fallback.Options{Store: a.redis, OnFailure: a.unanswered(), OnUndo: a.undone})
+	a.fallback = fallback.New(fallback.Options{
+		Store: a.redis, Shard: a.redis.Node, Classify: a.classify(), OnFailure: a.unanswered(), OnUndo: a.undone,
+	})
 	a.cache = rejectcache.New(rejectcache.Options{Store: a.fallback})
 	return a.cache, nil
 }
@@ -111,7 +114,11 @@ const undoSettles = 20 * time.Millisecond
 func (a *App) unanswered() func(*ratelimit.Bucket, error) {
 	modes := map[policy.FailureMode]string{policy.Local: "local", policy.Open: "open", policy.Closed: "closed"}
 	return func(b *ratelimit.Bucket, err error) {
-		a.metrics.OnUnanswered(modes[b.OnFailure], string(redisbackend.ReasonOf(err)))
+		reason := string(redisbackend.ReasonOf(err))
+		if errors.Is(err, fallback.ErrOpen) {
+			reason = "breaker"
+		}
+		a.metrics.OnUnanswered(modes[b.OnFailure], reason)
 	}
 }
 

@@ -1,9 +1,12 @@
 // Package fallback answers for a store that cannot: each bucket without a result is decided by its policy's failure mode, so that there
 // is always a decision and never an error.
 //
-// A closed policy denies. An open one admits, and so does a local one as yet: its buckets have no share of the limit in this process,
-// and the results say that they were let through (FromOpen), not that they were counted. When a closed policy denies a request, what
-// its other buckets were charged is given back in the background.
+// A closed policy denies, an open one admits, and a local one is decided by what this process has of the limit. When any of them denies
+// a request, what its other buckets were charged is given back in the background.
+//
+// Each shard of the store has a breaker. Three calls in a row that fail open it: the shard's buckets are then answered for at once,
+// and now and again one call is let through to see whether the shard is back. While no shard has failed lately, all of this costs a
+// call one atomic load.
 //
 // The deadline is the store's: it must return when the context of a call ends, and better before, as redisbackend.Options.Timeout has
 // it. Nothing here waits for anything else.
@@ -15,8 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
-	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -24,152 +25,138 @@ import (
 type Options struct {
 	// Store decides as long as it can. Required.
 	Store ratelimit.Store
-	// OnFailure, if set, is told of each bucket that Store could not decide, and why, before Acquire returns. It must not keep the
-	// bucket.
+	// Shard names the shard that has the bucket with this key: what fails or works as one. It asks nobody and keeps nothing. An empty name is
+	// a shard like any other: where buckets are whose place is not known. Nil: the store is one shard.
+	Shard func(key []byte) string
+	// Classify says what an error of Store tells of a shard. Nil: any error is trouble, but that of a context which ended.
+	Classify func(error) Fault
+	// OnFailure, if set, is told of each bucket that Store could not decide, and why, before Acquire returns: an error of Store, or
+	// ErrOpen. It must not keep the bucket.
 	OnFailure func(*ratelimit.Bucket, error)
 	// OnUndo, if set, is told of each charge that was given back, or could not be: then error says why, and the charge is lost to the
 	// client. It is called from another goroutine, and must not keep the bucket.
 	OnUndo func(*ratelimit.Bucket, error)
+	// OnTransition, if set, is told when a shard's breaker changes its state. Others wait meanwhile: it must be quick, and must not call
+	// the Store.
+	OnTransition func(Transition)
+	// OnWithheld, if set, is called for each call that a breaker kept buckets of from the store: a moment to find out whether they are
+	// elsewhere by now. It must be quick.
+	OnWithheld func()
+	// Regret, if set, is told the error of each bucket of a request that was denied: if it turns out that the store has charged it all the
+	// same, that is to be given back.
+	Regret func(error)
 }
 
-// mostUndos is how many requests' charges are given back at once. A store that fails as slowly as it can, for 20,000 calls a
-// second and 5 ms each, has 100 of them under way.
-const mostUndos = 1024
-
-// undoTimeout is how long giving back may take, if the store leaves it so long.
-const undoTimeout = time.Second
-
-// What Options.OnUndo is told if nothing was tried.
-var (
-	ErrBusy   = errors.New("too many charges are being given back already")
-	ErrClosed = errors.New("closed")
-)
+// Fault is what an error of the store tells of a shard.
+type Fault struct {
+	// Shard is the one that failed. Empty: that of the bucket.
+	Shard string
+	// Reason is one of a few words.
+	Reason string
+	// Sent is when the call was made that failed. Zero: it is not known, and the fault is taken for new.
+	Sent time.Time
+	// Trouble says that other calls to the shard fail, too, and that waiting may help. It opens the breaker.
+	Trouble bool
+}
 
 // Store is a ratelimit.Store whose results carry no errors. It is safe for concurrent use.
 type Store struct {
 	options Options
-
-	mu     sync.Mutex // guards what follows
-	closed bool
-	open   int
-	undos  sync.WaitGroup
+	shards  shards
+	local   local
+	trips   sync.Pool // of *trip
+	undos   undos
 }
 
 var _ ratelimit.Store = (*Store)(nil)
 
 // New makes a Store.
 func New(o Options) *Store {
+	o.setDefaults()
+	s := &Store{options: o, shards: newShards(&o), undos: undos{store: o.Store, tell: o.OnUndo}}
+	s.trips.New = func() any { return new(trip) }
+	return s
+}
+
+func (o *Options) setDefaults() {
+	if o.Shard == nil {
+		o.Shard = func([]byte) string { return "" }
+	}
+	if o.Classify == nil {
+		o.Classify = classify
+	}
 	if o.OnFailure == nil {
 		o.OnFailure = func(*ratelimit.Bucket, error) {}
 	}
 	if o.OnUndo == nil {
 		o.OnUndo = func(*ratelimit.Bucket, error) {}
 	}
-	return &Store{options: o}
+	if o.OnTransition == nil {
+		o.OnTransition = func(Transition) {}
+	}
+	if o.OnWithheld == nil {
+		o.OnWithheld = func() {}
+	}
+	if o.Regret == nil {
+		o.Regret = func(error) {}
+	}
+}
+
+func classify(err error) Fault {
+	return Fault{Reason: "error", Trouble: !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)}
 }
 
 // Close waits for what is being given back, a second at most. After it nothing is given back any more.
-func (s *Store) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.undos.Wait()
-}
+func (s *Store) Close() { s.undos.close() }
 
 // Acquire implements ratelimit.Store. No result carries an error.
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
-	results = s.options.Store.Acquire(ctx, buckets, results)
+	if s.shards.untroubled() {
+		results = s.options.Store.Acquire(ctx, buckets, results)
+		if failed(results) {
+			s.recover(buckets, results)
+		}
+		return results
+	}
+	return s.acquireCarefully(ctx, buckets, results)
+}
+
+func failed(results []ratelimit.Result) bool {
 	for i := range results {
 		if results[i].Err != nil {
-			s.answer(buckets, results)
-			break
+			return true
 		}
 	}
+	return false
+}
+
+// recover answers a call that began when no shard was in trouble.
+func (s *Store) recover(buckets []ratelimit.Bucket, results []ratelimit.Result) {
+	t := s.trips.Get().(*trip)
+	t.begin(s, buckets, results)
+	t.record(0)
+	t.answer()
+	t.end()
+}
+
+// acquireCarefully asks the store about those buckets whose shards may be asked.
+func (s *Store) acquireCarefully(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	if cap(results) < len(buckets) {
+		results = make([]ratelimit.Result, len(buckets))
+	}
+	t := s.trips.Get().(*trip)
+	t.begin(s, buckets, results[:len(buckets)])
+	sent := s.shards.now()
+	t.ask(sent)
+	if t.withheld > 0 {
+		s.options.OnWithheld()
+	}
+	t.send(ctx)
+	t.record(sent)
+	if failed(t.results) {
+		t.answer()
+	}
+	results = t.results
+	t.end()
 	return results
-}
-
-// answer decides what the store could not.
-func (s *Store) answer(buckets []ratelimit.Bucket, results []ratelimit.Result) {
-	byStore, byMode := false, false // denied
-	for i := range buckets {
-		b, r := &buckets[i], &results[i]
-		enforced := !b.Shadow && b.Op.Deniable()
-		if r.Err == nil {
-			byStore = byStore || enforced && r.Outcome == ratelimit.Denied
-			continue
-		}
-		s.options.OnFailure(b, r.Err)
-		*r = answerFor(b)
-		byMode = byMode || enforced && r.Outcome == ratelimit.Denied
-	}
-	if byMode && !byStore { // else the store has charged nothing
-		s.giveBack(buckets, results)
-	}
-}
-
-// answerFor is what a bucket's failure mode says.
-func answerFor(b *ratelimit.Bucket) ratelimit.Result {
-	if b.OnFailure == policy.Closed && b.Op.Deniable() {
-		return ratelimit.Result{Outcome: ratelimit.Denied, Source: ratelimit.FromClosed}
-	}
-	return ratelimit.Result{Outcome: ratelimit.Admitted, Source: ratelimit.FromOpen}
-}
-
-// giveBack returns what the store has charged to the enforced buckets, since the request is denied, and makes their results say so.
-func (s *Store) giveBack(buckets []ratelimit.Bucket, results []ratelimit.Result) {
-	var undo []ratelimit.Bucket
-	for i := range buckets {
-		b, r := &buckets[i], &results[i]
-		if b.Shadow || b.Op != ratelimit.Take || r.Outcome != ratelimit.Admitted || r.Source != ratelimit.FromStore {
-			continue
-		}
-		back := *b
-		back.Key, back.Op, back.Before, back.At = b.Key.Clone(), ratelimit.Undo, r.Before, r.At
-		undo = append(undo, back)
-		untake(b, r)
-	}
-	if len(undo) == 0 {
-		return
-	}
-	if err := s.begin(undo); err != nil {
-		s.tell(undo, err)
-	}
-}
-
-// untake makes the result of a Take say what the bucket has without it.
-func untake(b *ratelimit.Bucket, r *ratelimit.Result) {
-	r.Remaining = min(r.Remaining+float64(b.Cost), b.Limits.Capacity)
-	if b.Limits.Kind == algorithm.SlidingLog && r.Remaining == b.Limits.Capacity {
-		r.Reset = 0 // it was empty
-	}
-}
-
-// begin has the store give back in the background.
-func (s *Store) begin(undo []ratelimit.Bucket) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return ErrClosed
-	case s.open == mostUndos:
-		return ErrBusy
-	}
-	s.open++
-	s.undos.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
-		defer cancel()
-		for i, r := range s.options.Store.Acquire(ctx, undo, nil) {
-			s.options.OnUndo(&undo[i], r.Err)
-		}
-		s.mu.Lock()
-		s.open--
-		s.mu.Unlock()
-	})
-	return nil
-}
-
-func (s *Store) tell(undo []ratelimit.Bucket, err error) {
-	for i := range undo {
-		s.options.OnUndo(&undo[i], err)
-	}
 }

@@ -253,11 +253,13 @@ func TestUndoesThatFailAreTold(t *testing.T) {
 func telling(s ratelimit.Store) (*fallback.Store, *[]error) {
 	var mu sync.Mutex
 	told := new([]error)
-	return fallback.New(fallback.Options{Store: s, OnUndo: func(_ *ratelimit.Bucket, err error) {
+	noted := func(_ *ratelimit.Bucket, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		*told = append(*told, err)
-	}}), told
+	}
+	noTrouble := func(error) fallback.Fault { return fallback.Fault{} }
+	return fallback.New(fallback.Options{Store: s, OnUndo: noted, Classify: noTrouble}), told
 }
 
 // sticky is a store that never answers an undo.

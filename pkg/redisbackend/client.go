@@ -39,8 +39,6 @@ type routes struct {
 	slots  *slotMap
 }
 
-var errNotStarted = &Error{Reason: ReasonClosed}
-
 // newClient checks the options. It neither connects nor starts anything.
 func newClient(o Options, script luaScript) (*client, error) {
 	t, urlErr := parseURLs(o.URLs)
@@ -193,7 +191,7 @@ func (c *client) nodeAt(address string, open connect) (*node, error) {
 
 func closedError(closed bool) error {
 	if closed {
-		return errNotStarted
+		return &Error{Reason: ReasonClosed}
 	}
 	return nil
 }
@@ -219,7 +217,7 @@ func (c *client) unknown() *Error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.closed {
-		return errNotStarted
+		return &Error{Reason: ReasonClosed}
 	}
 	return &Error{Reason: ReasonNoNode, err: c.lost}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -60,6 +61,9 @@ type Error struct {
 	Node string
 	// MayHaveRun reports whether the call may have been carried out all the same. It is never sent again.
 	MayHaveRun bool
+	// Began is when the caller began to wait, and Waited how long it did. Both are zero if its context had ended before.
+	Began  time.Time
+	Waited time.Duration
 
 	err error
 }

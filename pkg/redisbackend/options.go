@@ -92,9 +92,11 @@ type Failure struct {
 	Undo  bool // it was to give back what a denied request took: that is lost now
 }
 
+// DefaultTimeout is what Options.Timeout is if not set.
+const DefaultTimeout = 5 * time.Millisecond
+
 const (
 	defaultPoolSize          = 3
-	defaultTimeout           = 5 * time.Millisecond
 	defaultConnectionTimeout = 250 * time.Millisecond
 	dialTimeout              = 100 * time.Millisecond
 )
@@ -108,7 +110,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.PoolSize = defaultPoolSize
 	}
 	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+		o.Timeout = DefaultTimeout
 	}
 	if o.ConnectionTimeout == 0 {
 		o.ConnectionTimeout = max(defaultConnectionTimeout, o.Timeout)

@@ -242,15 +242,16 @@ func (g *group) breathe(ctx context.Context) bool {
 
 // fail fills in the results of a part that cannot be decided.
 func (g *group) fail(p *part, err error) {
+	e := *asError(err, "")
+	e.Began, e.Waited = g.began, time.Since(g.began)
 	for _, i := range p.at {
-		g.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: err}
+		g.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: &e}
 	}
-	e := asError(err, "")
 	switch e.Reason {
 	case ReasonDial, ReasonConnection, ReasonReadOnly, ReasonClusterDown, ReasonMasterDown, ReasonRedirects:
 		g.store.client.suspect(e.Reason)
 	}
-	g.failed = Failure{Error: e, Took: time.Since(g.began), Undo: g.undo}
+	g.failed = Failure{Error: &e, Took: e.Waited, Undo: g.undo}
 	g.store.client.options.OnFailure(&g.failed)
 }
 
