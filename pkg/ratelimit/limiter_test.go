@@ -33,7 +33,7 @@ func (s *recorder) Acquire(_ context.Context, buckets []ratelimit.Bucket, result
 	return results
 }
 
-func set(t *testing.T, text string) *policy.Set {
+func set(t testing.TB, text string) *policy.Set {
 	t.Helper()
 	f, err := policy.Parse("policies.yaml", []byte(text))
 	require.NoError(t, err)
