@@ -87,7 +87,7 @@ func TestField_SlotHalfMigrated(t *testing.T) {
 	f := startFleet(t, fleetSetup{policies: counting, instances: 2, urls: cluster.URLs(), timeout: 5 * time.Second})
 	const tenant = "moving"
 	first, second := ofTenant("tokens")(tenant).String(), ofTenant("log")(tenant).String()
-	slot := slotOf(first)
+	slot := harness.Slot(first)
 	load := startStream(t, f, 1000, about("kind", "both", tenant))
 	load.after(t, 200)
 	home, err := cluster.Owner(t.Context(), slot)

@@ -41,28 +41,6 @@ func decide(l *ratelimit.Limiter, store *keysOf, entries ...string) []string {
 	return store.keys
 }
 
-// slotOf is the slot of a key as the cluster specification has it: CRC-16/XMODEM of what is between the first { and the next }, if that is not
-// nothing, else of the whole.
-func slotOf(key string) int {
-	if _, after, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
-			key = tag
-		}
-	}
-	crc := uint16(0)
-	for _, c := range []byte(key) {
-		crc ^= uint16(c) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return int(crc) % 16384
-}
-
 const perTenant = `
 domain: edge
 policies:
@@ -90,8 +68,8 @@ func TestTenantsSpreadEvenly(t *testing.T) {
 			for n := range tenants {
 				keys := decide(l, store, "tenant", tenant(n), "api_key", "k")
 				require.Len(t, keys, 2)
-				require.Equal(t, slotOf(keys[0]), slotOf(keys[1]), "one tenant, one slot: %q", keys)
-				of[slotOf(keys[1])*nodes/16384]++
+				require.Equal(t, harness.Slot(keys[0]), harness.Slot(keys[1]), "one tenant, one slot: %q", keys)
+				of[harness.Slot(keys[1])*nodes/16384]++
 			}
 			t.Logf("%v", of)
 			for node, n := range of {
@@ -117,9 +95,9 @@ func TestValuesCannotSteerASlot(t *testing.T) {
 			require.Equal(t, 1, strings.Count(key, "{"), key)
 			require.Equal(t, 1, strings.Count(key, "}"), key)
 		}
-		require.Equal(t, slotOf(keys[0]), slotOf(keys[1]), "%q", keys)
+		require.Equal(t, harness.Slot(keys[0]), harness.Slot(keys[1]), "%q", keys)
 		again := decide(l, store, "tenant", tenant, "api_key", other)
-		require.Equal(t, slotOf(keys[0]), slotOf(again[0]), "what a client sends beside its tenant decided the slot: %q", again)
+		require.Equal(t, harness.Slot(keys[0]), harness.Slot(again[0]), "what a client sends beside its tenant decided the slot: %q", again)
 	})
 }
 
@@ -150,7 +128,7 @@ func TestTenantsSpreadOverPrimaries(t *testing.T) {
 	require.Zero(t, f.unanswered(t))
 	slot, err := cluster.Slot(t.Context(), "rl:{t:tenant-1}:ceiling")
 	require.NoError(t, err)
-	require.Equal(t, slot, slotOf("rl:{t:tenant-1}:ceiling"))
+	require.Equal(t, slot, harness.Slot("rl:{t:tenant-1}:ceiling"))
 	for i, primary := range primaries(t, cluster) {
 		size, err := primary.Do(t.Context(), "DBSIZE")
 		require.NoError(t, err)

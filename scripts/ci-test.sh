@@ -41,7 +41,8 @@ step "race detector ($form)" test_in . -race $(packages)
 step "documents" test_in . -count=1 ./internal/doctest
 for module in bench e2e; do
   if [ -f "$ROOT/$module/go.mod" ]; then
-    step "$module ($form)" test_in "$module" -count=1 ./...
+    # One package at a time: e2e/faults holds the service to time.
+    step "$module ($form)" test_in "$module" -count=1 -p 1 ./...
   fi
 done
 
