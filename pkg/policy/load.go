@@ -25,22 +25,73 @@ func Parse(path string, data []byte) (*File, error) {
 // type [Faults] and holds all faults of all files, those of the file system included.
 func Load(paths ...string) (*Set, error) {
 	if len(paths) == 0 {
-		return nil, errors.New("no policy file given")
+		return nil, errNoFile
 	}
-	var files []*File
+	var l loading
+	for _, path := range paths {
+		texts, bad := readPath(path)
+		l.faults.add(bad...)
+		l.add(texts)
+	}
+	return l.set()
+}
+
+var errNoFile = errors.New("no policy file given")
+
+// Text is the content of a policy file. Path only names it in positions.
+type Text struct {
+	Path string
+	Data []byte
+}
+
+// Read reads what [Load] would load of paths, for those who keep the texts somewhere. The error is of type [Faults] and holds what cannot be
+// read; what can be read has not been checked.
+func Read(paths ...string) ([]Text, error) {
+	if len(paths) == 0 {
+		return nil, errNoFile
+	}
+	var texts []Text
 	var faults Faults
 	for _, path := range paths {
-		sources, bad := readPath(path)
+		some, bad := readPath(path)
+		texts = append(texts, some...)
 		faults.add(bad...)
-		for _, s := range sources {
-			file, bad := parse(s.path, s.data)
-			files = append(files, file)
-			faults.add(bad...)
-		}
 	}
-	set, bad := build(files)
-	faults.add(bad...)
-	if err := quoted(faults, files...); err != nil {
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return texts, nil
+}
+
+// LoadTexts makes a Set of policy files whose texts are at hand, in this order. The error is like that of [Load].
+func LoadTexts(texts ...Text) (*Set, error) {
+	if len(texts) == 0 {
+		return nil, errNoFile
+	}
+	var l loading
+	l.add(texts)
+	return l.set()
+}
+
+// loading is what has been read of a set's files so far.
+type loading struct {
+	files  []*File
+	faults Faults
+}
+
+func (l *loading) add(texts []Text) {
+	for _, text := range texts {
+		file, bad := parse(text.Path, text.Data)
+		l.files = append(l.files, file)
+		l.faults.add(bad...)
+	}
+}
+
+// set makes a set of the files unless there are faults.
+func (l *loading) set() (*Set, error) {
+	set, bad := build(l.files)
+	l.faults.add(bad...)
+	if err := quoted(l.faults, l.files...); err != nil {
 		return nil, err
 	}
 	return set, nil

@@ -12,14 +12,8 @@ import (
 // maxFileBytes bounds what is read of one file.
 const maxFileBytes = 16 << 20
 
-// source is a file's content.
-type source struct {
-	path string
-	data []byte
-}
-
 // readPath reads a file, or the policy files of a directory.
-func readPath(path string) ([]source, Faults) {
+func readPath(path string) ([]Text, Faults) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -31,7 +25,7 @@ func readPath(path string) ([]source, Faults) {
 	if err != nil {
 		return nil, Faults{fileFault(path, err)}
 	}
-	return []source{{path, data}}, nil
+	return []Text{{path, data}}, nil
 }
 
 // fileFault words what the file system says. The path stands in front already.
@@ -46,24 +40,24 @@ func fileFault(path string, err error) Fault {
 
 // readDir reads the policy files of a directory. Kubernetes updates a mounted ConfigMap by swapping the symbolic link ..data, which all files
 // point through: if that happens meanwhile, files of two versions may have been read, and all are read again.
-func readDir(dir string) (sources []source, faults Faults) {
+func readDir(dir string) (texts []Text, faults Faults) {
 	const attempts = 5
 	for range attempts {
 		before, _ := os.Readlink(filepath.Join(dir, "..data"))
-		sources, faults = readDirOnce(dir)
+		texts, faults = readDirOnce(dir)
 		if after, _ := os.Readlink(filepath.Join(dir, "..data")); after == before {
 			break
 		}
 	}
-	return sources, faults
+	return texts, faults
 }
 
-func readDirOnce(dir string) ([]source, Faults) {
+func readDirOnce(dir string) ([]Text, Faults) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, Faults{fileFault(dir, err)}
 	}
-	var sources []source
+	var texts []Text
 	var faults Faults
 	for _, e := range entries {
 		if !isPolicyFile(e.Name()) {
@@ -75,12 +69,12 @@ func readDirOnce(dir string) ([]source, Faults) {
 			faults = append(faults, fileFault(path, err))
 			continue
 		}
-		sources = append(sources, source{path, data})
+		texts = append(texts, Text{path, data})
 	}
-	if len(sources)+len(faults) == 0 {
+	if len(texts)+len(faults) == 0 {
 		return nil, Faults{newFault(Position{File: dir}, "", "the directory has no *.yaml or *.yml file")}
 	}
-	return sources, faults
+	return texts, faults
 }
 
 // isPolicyFile tells policy files from hidden ones and editors' backups (.x.swp, x.yaml~, #x.yaml#) by name.

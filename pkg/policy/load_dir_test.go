@@ -139,3 +139,31 @@ func TestLoadAllFaultsOfAllFiles(t *testing.T) {
 	require.Contains(t, err.Error(), "first at "+a+":2:10")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
+
+// TestTexts: what Read gives makes the same set, or the same faults, as the files themselves.
+func TestTexts(t *testing.T) {
+	texts, err := policy.Read("testdata/valid")
+	require.NoError(t, err)
+	require.Len(t, texts, 3)
+	got, err := policy.LoadTexts(texts...)
+	require.NoError(t, err)
+	want, err := policy.Load("testdata/valid")
+	require.NoError(t, err)
+	require.Equal(t, want.Version(), got.Version())
+
+	texts, err = policy.Read("testdata/faults/many.yaml", "testdata/faults/tab.yaml")
+	require.NoError(t, err)
+	_, gotErr := policy.LoadTexts(texts...)
+	_, wantErr := policy.Load("testdata/faults/many.yaml", "testdata/faults/tab.yaml")
+	require.Error(t, gotErr)
+	require.Equal(t, wantErr.Error(), gotErr.Error())
+
+	_, err = policy.Read("testdata/valid", "testdata/nowhere.yaml", "testdata/neither.yaml")
+	var faults policy.Faults
+	require.ErrorAs(t, err, &faults)
+	require.Len(t, faults, 2, "all that cannot be read")
+	_, err = policy.Read()
+	require.ErrorContains(t, err, "no policy file given")
+	_, err = policy.LoadTexts()
+	require.ErrorContains(t, err, "no policy file given")
+}
