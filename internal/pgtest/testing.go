@@ -27,11 +27,7 @@ type Shared struct {
 func (s *Shared) Server(t testing.TB) *Server {
 	t.Helper()
 	need(t)
-	s.once.Do(func() {
-		if s.dir, s.err = os.MkdirTemp("", "pgtest"); s.err == nil {
-			s.server, s.err = newServer(context.Background(), s.dir)
-		}
-	})
+	s.once.Do(func() { s.server, s.dir, s.err = start(context.Background()) })
 	if s.err != nil {
 		t.Fatalf("start postgres: %v", s.err)
 	}
@@ -59,12 +55,8 @@ func (s *Shared) Close() error {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	need(t)
-	dir, err := os.MkdirTemp("", "pgtest") // not the test's own, which another user may not come through
-	if err != nil {
-		t.Fatal(err)
-	}
+	server, dir, err := start(t.Context())
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := newServer(t.Context(), dir)
 	if err != nil {
 		t.Fatalf("start postgres: %v", err)
 	}
@@ -72,13 +64,18 @@ func Start(t testing.TB) *Server {
 	return server
 }
 
-func newServer(ctx context.Context, dir string) (*Server, error) {
-	if err := os.Chmod(dir, 0o755); err != nil { // the server's user has to come through
-		return nil, err
+// start starts a server in a directory of its own: the server's user may not come through that of a test.
+func start(ctx context.Context) (server *Server, dir string, err error) {
+	if dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+		return nil, "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, dir, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return New(ctx, filepath.Join(dir, "pg"))
+	server, err = New(ctx, filepath.Join(dir, "pg"))
+	return server, dir, err
 }
 
 // Database makes an empty database for a test and gives its connection string.
