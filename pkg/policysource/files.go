@@ -66,7 +66,7 @@ func readFiles(path string) (content, error) {
 	var faults []error
 	hash := sha256.New()
 	for _, file := range files {
-		text, err := readFile(file)
+		text, err := readFile(file, maxFileBytes)
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -82,8 +82,8 @@ func readFiles(path string) (content, error) {
 	return content{files: files, sum: digest(hash.Sum(nil))}, errors.Join(faults...)
 }
 
-// readFile reads a regular file: a pipe or device would block or never end.
-func readFile(path string) ([]byte, error) {
+// readFile reads a regular file of at most so many bytes: a pipe or device would block or never end.
+func readFile(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -97,12 +97,12 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer file.Close() //nolint:errcheck // only read from
 
-	text, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case len(text) > maxFileBytes:
-		return nil, fmt.Errorf("%s: larger than %d MiB", path, maxFileBytes>>20)
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("%s: larger than %d MiB", path, most>>20)
 	case len(bytes.TrimSpace(text)) == 0:
 		// Most likely caught between truncation and writing. In a directory the other files would load without it.
 		return nil, fmt.Errorf("%s: the file is empty", path)

@@ -1,4 +1,5 @@
-// Package policysource keeps a policy set in step with the file or directory that it is written in.
+// Package policysource keeps a policy set in step with the file or directory that it is written in, or with the versions that somebody
+// else keeps ([Remote]).
 //
 // [Source.Load] reads once; [Source.Run] watches and reads again whenever something changed. What cannot be loaded
 // (a fault, an empty or vanished file) is reported, and the last good set stays: there is never a moment without policies.
@@ -24,9 +25,11 @@ import (
 // Options say where policies come from and who wants to know of them.
 type Options struct {
 	// Path is a policy file, or a directory of them (*.yaml, *.yml; hidden files are left out). Either may be a symbolic
-	// link, as in a Kubernetes ConfigMap.
+	// link, as in a Kubernetes ConfigMap. It is not looked at if there is a Remote.
 	Path string
-	// PollInterval is how often Run compares the content by itself, in case the system did not tell of a change. 0: 30 s.
+	// Remote, if set, is where the policies are instead of Path.
+	Remote *Remote
+	// PollInterval is how often Run compares the content by itself, in case nobody told of a change. 0: 30 s.
 	PollInterval time.Duration
 	// Quiet is how long nothing must have changed before Run reads, so that it does not read what is half written. However
 	// busy the files are, it waits at most ten times as long. 0: 100 ms.
@@ -38,13 +41,19 @@ type Options struct {
 	OnSet func(*policy.Set)
 	// OnError gets what kept a new set from being loaded, once until it changes.
 	OnError func(error)
-	// OnRestored gets the set in force when the files hold it again after an error: there is nothing new to load, but nothing
-	// wrong either.
+	// OnRestored gets the set in force when the files hold it again after an error, or the Remote confirms what was kept: there is nothing new
+	// to load, but nothing wrong either.
 	OnRestored func(*policy.Set)
-	// OnWatchError gets what keeps Run from noticing changes at once. It polls all the same.
+	// OnWatchError gets what keeps Run from noticing changes at once, once until it changes. It polls all the same.
 	OnWatchError func(error)
+	// OnUnreachable gets why a Remote does not answer, once until it changes, and nil when it answers again.
+	OnUnreachable func(error)
+	// OnKept gets the set that came from Remote.KeptFile since there is no other, before OnSet does, and why that is so.
+	OnKept func(*policy.Set, error)
+	// OnNotKept gets why a set could not be written to Remote.KeptFile.
+	OnNotKept func(error)
 
-	// Read makes a set of files. Nil: policy.Load.
+	// Read makes a set of files at Path. Nil: policy.Load.
 	Read func(paths ...string) (*policy.Set, error)
 }
 
@@ -53,9 +62,15 @@ type Status struct {
 	Path string
 	// Version is that of the set in force; empty before the first.
 	Version string
+	// Number is that of the version in force, if there is a Remote.
+	Number int64
+	// Kept is whether the set in force came from Remote.KeptFile, and the Remote has not confirmed it yet.
+	Kept bool
+	// Unreachable is why the Remote did not answer when it was asked last; nil if it did.
+	Unreachable error
 	// LoadedAt is when the set in force was loaded.
 	LoadedAt time.Time
-	// Err is why what stands in the files now is not in force; nil if it is.
+	// Err is why what stands in the files, or is the Remote's active version, is not in force; nil if it is.
 	Err error
 	// FailedAt is when Err came up.
 	FailedAt time.Time
@@ -108,7 +123,13 @@ func (s *Source) Load(ctx context.Context) (*policy.Set, error) {
 	}
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	if s.opts.Remote != nil {
+		return s.loadRemote(ctx)
+	}
+	return s.loadFiles()
+}
 
+func (s *Source) loadFiles() (*policy.Set, error) {
 	now, err := readFiles(s.opts.Path)
 	if err != nil {
 		return nil, s.fail(digest{}, err)
@@ -125,7 +146,7 @@ func (s *Source) Load(ctx context.Context) (*policy.Set, error) {
 	if err != nil {
 		return nil, s.fail(sum, err)
 	}
-	s.accept(sum, set)
+	s.accept(sum, set, Status{})
 	return set, nil
 }
 
@@ -148,15 +169,19 @@ func (s *Source) readSettled(before content) (*policy.Set, digest, error) {
 
 var errUnsettled = errors.New("changes while it is read")
 
-func (s *Source) accept(sum digest, set *policy.Set) {
+// accept puts set in force. Number and Kept of the new status are those of from.
+func (s *Source) accept(sum digest, set *policy.Set, from Status) {
 	s.good = sum
 	s.set.Store(set)
 
 	s.mu.Lock()
 	s.status.Version = set.Version()
+	s.status.Number, s.status.Kept = from.Number, from.Kept
 	s.status.LoadedAt = time.Now()
-	s.status.Err = nil
-	s.status.FailedAt = time.Time{}
+	if !from.Kept { // what was kept is second best: what is wrong with the best stays
+		s.status.Err = nil
+		s.status.FailedAt = time.Time{}
+	}
 	s.status.Loads++
 	s.mu.Unlock()
 
@@ -165,10 +190,11 @@ func (s *Source) accept(sum digest, set *policy.Set) {
 	}
 }
 
-// takenBack notes that the files hold the set in force again: a fault was taken back.
+// takenBack notes that the files or the Remote hold the set in force again: a fault was taken back.
 func (s *Source) takenBack(set *policy.Set) {
 	s.mu.Lock()
-	failing := s.status.Err != nil
+	failing := s.status.Err != nil || s.status.Kept
+	s.status.Kept = false
 	s.status.Err = nil
 	s.status.FailedAt = time.Time{}
 	s.mu.Unlock()

@@ -11,6 +11,10 @@ import (
 // Run loads what changes until ctx ends, and returns nil then. It reads once at its start: nothing that changed since Load
 // is lost. One Run at a time.
 func (s *Source) Run(ctx context.Context) error {
+	if s.opts.Remote != nil {
+		s.runRemote(ctx)
+		return nil
+	}
 	w := &watcher{path: s.opts.Path, onError: s.opts.OnWatchError}
 	if !s.opts.PollOnly {
 		w.open()
