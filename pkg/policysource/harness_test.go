@@ -62,18 +62,23 @@ func (r *running) awaitSet(id string) {
 	}
 }
 
-// awaitError waits for an error and checks that the set in force is still the one whose first policy is id.
+// awaitError waits for the error that Status has and checks that the set in force is still the one whose first policy is id. What was wrong only
+// on the way there comes before.
 func (r *running) awaitError(id string) error {
 	r.t.Helper()
-	select {
-	case err := <-r.errs:
-		require.Equal(r.t, id, firstID(r.Set()))
-		require.Equal(r.t, err, r.Status().Err)
-		require.False(r.t, r.Status().FailedAt.IsZero())
-		return err
-	case <-time.After(patience):
-		require.FailNow(r.t, "no error")
-		return nil
+	deadline := time.After(patience)
+	for {
+		select {
+		case err := <-r.errs:
+			require.Equal(r.t, id, firstID(r.Set()))
+			if status := r.Status(); status.Err != nil && status.Err.Error() == err.Error() {
+				require.False(r.t, status.FailedAt.IsZero())
+				return err
+			}
+		case <-deadline:
+			require.FailNow(r.t, "no error")
+			return nil
+		}
 	}
 }
 
