@@ -6,7 +6,8 @@
 --   'L' limit, window, last, offset, gone, stamp and number of the newest run, runs before the oldest, runs in use (59
 --       bytes); runs
 --       read and written in place, in a few pieces; what has left is cut off when it is more than what is in use
--- gone is the number of the last entry that came before the oldest run. Limit and window are those of the last charge.
+-- gone is the number of the last entry that came before the oldest run. Limit and window are those of the last charge. In
+-- last's upper bits is the mark.
 -- From read to write: a runs that have left the window, b the number of the last entry that has, c entries in the window,
 -- d and e the number and stamp of the newest run, f runs in use, g runs before them, h bytes before the first run.
 
@@ -56,16 +57,17 @@ if size == 0 then
 else
   form = size >= 37 and state:byte()
   if form == 108 then
-    form, _, window, last, offset, b = unpack('<BdI7I7I7I7', state)
+    form, _, window, last, high, offset, b = unpack('<BdI7I6BI7I7', state)
     f, d = (size - 37) / 14, b
     if f > 0 then e, d = unpack('<I7I7', state, size - 13) end
   elseif form == 76 then
-    form, _, window, last, offset, b, e, d, g, f = unpack('<BdI7I7I7I7I7I7I4I4', state)
+    form, _, window, last, high, offset, b, e, d, g, f = unpack('<BdI7I6BI7I7I7I7I4I4', state)
     h = 59
   else
     foreign = true
   end
   if not foreign then
+    last = last + high % 16 * 281474976710656
     if time >= last then
       now = time
     else
@@ -98,13 +100,14 @@ fits = c + cost <= capacity
 --@use helpers
 local _, window
 if state:byte() == 108 then
-  _, of, window, last, offset, b = unpack('<BdI7I7I7I7', state)
+  _, of, window, last, high, offset, b = unpack('<BdI7I6BI7I7', state)
   f, g, h, d, e = (#state - 37) / 14, 0, 37, b, 0
   if f > 0 then e, d = unpack('<I7I7', state, #state - 13) end
 else
-  _, of, window, last, offset, b, e, d, g, f = unpack('<BdI7I7I7I7I7I7I4I4', state)
+  _, of, window, last, high, offset, b, e, d, g, f = unpack('<BdI7I6BI7I7I7I7I4I4', state)
   h = 59
 end
+last = last + high % 16 * 281474976710656
 local edge = math.max(last, time)
 if time < last then edge = math.max(last, time + offset) end
 edge = edge - window
@@ -213,7 +216,7 @@ if runs > 0 and e + pace > now then life = e + pace - now end
 life = floor((life + ahead) / 1000) + 2
 if tail and h == 59 and runs > 32 and g + a <= runs + 64 then
   if tail ~= '' then call('SETRANGE', key, h + (g + keep) * 14, tail) end
-  call('SETRANGE', key, 0, pack('<BdI7I7I7I7I7I7I4I4', 76, capacity, pace, now, ahead, b, e, d, g + a, runs))
+  call('SETRANGE', key, 0, pack('<BdI7I6BI7I7I7I7I4I4', 76, capacity, pace, low, high, ahead, b, e, d, g + a, runs))
   call('PEXPIRE', key, life)
 elseif tail then
   if keep > a then
@@ -221,12 +224,12 @@ elseif tail then
     if h == 59 then tail = call('GETRANGE', key, from, to - 1) .. tail else tail = state:sub(from + 1, to) .. tail end
   end
   if runs <= 64 then
-    tail = pack('<BdI7I7I7I7', 108, capacity, pace, now, ahead, b) .. tail
+    tail = pack('<BdI7I6BI7I7', 108, capacity, pace, low, high, ahead, b) .. tail
   else
-    tail = pack('<BdI7I7I7I7I7I7I4I4', 76, capacity, pace, now, ahead, b, e, d, 0, runs) .. tail
+    tail = pack('<BdI7I6BI7I7I7I7I4I4', 76, capacity, pace, low, high, ahead, b, e, d, 0, runs) .. tail
   end
   call('SET', key, tail, 'PX', life)
 elseif longer and runs > 0 and op ~= 6 and call('PTTL', key) < life then
   call('PEXPIRE', key, life)
 end
-out = out .. pack('<Bdddd', result, c, oldest, note, now)
+out = out .. pack('<Bdddd', result + 16 * mark, c, oldest, note, now)

@@ -3,7 +3,7 @@
 --   27: tokens, last, capacity, offset          while the bucket's clock is ahead of the store's
 --   36: tokens, last, capacity, rate, offset    where the capacity is 2^40 or more
 -- Capacity and rate are those of the last charge, which a change of algorithm and the life of the key depend on. Up to 28 bytes
--- cost Redis the same memory as 16 do, which is why the second form has no rate.
+-- cost Redis the same memory as 16 do, which is why the second form has no rate. In last's upper bits is the mark.
 -- From read to write: a tokens at the last change, b tokens now, c microseconds since the last change.
 
 --@is
@@ -17,15 +17,16 @@ else
   local size, was, rate = #state, nil, nil
   offset = 0
   if size == 28 then
-    a, last, was, rate = unpack('<dI7I5d', state)
+    a, last, high, was, rate = unpack('<dI6BI5d', state)
   elseif size == 27 then
-    a, last, was, offset = unpack('<dI7I5I7', state)
+    a, last, high, was, offset = unpack('<dI6BI5I7', state)
   elseif size == 36 then
-    a, last, was, rate, offset = unpack('<dI7I7dI6', state)
+    a, last, high, was, rate, offset = unpack('<dI6BI7dI6', state)
   else
     foreign = true
   end
   if not foreign then
+    last = last + high % 16 * 281474976710656
     if time >= last then
       now = time
     else
@@ -44,13 +45,14 @@ fits = b and b >= cost
 local rate
 offset = 0
 if #state == 28 then
-  spent, last, of, rate = unpack('<dI7I5d', state)
+  spent, last, high, of, rate = unpack('<dI6BI5d', state)
 elseif #state == 27 then
-  spent, last, of, offset = unpack('<dI7I5I7', state)
+  spent, last, high, of, offset = unpack('<dI6BI5I7', state)
   rate = 0
 else
-  spent, last, of, rate, offset = unpack('<dI7I7dI6', state)
+  spent, last, high, of, rate, offset = unpack('<dI6BI7dI6', state)
 end
+last = last + high % 16 * 281474976710656
 local passed = 0
 if time >= last then passed = time - last elseif time + offset > last then passed = time + offset - last end
 spent = of - math.min(of, spent + passed * rate)
@@ -98,11 +100,11 @@ if write or (longer and state and op ~= 6) then
   if not write then
     if call('PTTL', key) < life then call('PEXPIRE', key, life) end
   elseif capacity >= 1099511627776 then
-    call('SET', key, pack('<dI7I7dI6', level, at, capacity, pace, math.min(ahead, 281474976710655)), 'PX', life)
+    call('SET', key, pack('<dI6BI7dI6', level, low, high, capacity, pace, math.min(ahead, 281474976710655)), 'PX', life)
   elseif ahead > 0 then
-    call('SET', key, pack('<dI7I5I7', level, at, capacity, ahead), 'PX', life)
+    call('SET', key, pack('<dI6BI5I7', level, low, high, capacity, ahead), 'PX', life)
   else
-    call('SET', key, pack('<dI7I5d', level, at, capacity, pace), 'PX', life)
+    call('SET', key, pack('<dI6BI5d', level, low, high, capacity, pace), 'PX', life)
   end
 end
-out = out .. pack('<Bddd', result, a, c, now)
+out = out .. pack('<Bddd', result + 16 * mark, a, c, now)

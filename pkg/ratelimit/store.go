@@ -102,6 +102,10 @@ type Result struct {
 	// Wait is, for a denial, how long until a call of the same cost would be admitted if nobody else called: at Wait it is,
 	// a microsecond earlier it is not. Zero for an admission.
 	Wait time.Duration
+	// Tentative marks a denial by a bucket from which others have taken what may yet be undone, since it belongs to requests that another
+	// bucket may deny. Wait is then until that is settled, a second at most, if the bucket needs longer should it all stand: a call after
+	// Wait may be denied again.
+	Tentative bool
 	// Reset is, for a sliding log, how long until its oldest entry leaves the window; zero if it is empty.
 	Reset time.Duration
 	// Before and At are, for an admitted Take, what Undo needs to know: the tokens before it and the store's time in

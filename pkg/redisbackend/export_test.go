@@ -13,7 +13,7 @@ func NewCounting(o Options) (*Store, error) {
 	const source = "return redis.call('INCR', KEYS[1])"
 	return newStore(o, codec{
 		luaScript: newScript(source),
-		appendArgs: func(args []any, buckets []ratelimit.Bucket, at []int) []any {
+		appendArgs: func(args []any, buckets []ratelimit.Bucket, at []int, _ bool) []any {
 			return append(args, 1, buckets[at[0]].Key.Bytes())
 		},
 		readReply: func(reply any, _ []ratelimit.Bucket, at []int, results []ratelimit.Result) error {

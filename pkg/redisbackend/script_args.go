@@ -15,10 +15,13 @@ const (
 	recordDone      = 1
 	recordDenied    = 2
 	recordUncharged = 3 // admitted, but others of the call were not, or it was a peek
+
+	recordMarks = 16 // the unit of the bucket's mark, which is in the bits above
 )
 
 const (
 	shadowBit  = 8
+	openBit    = 16
 	mostCost   = 1 << 53 // more than any bucket can hold or owe, so that it stands for all that is above it
 	mostArgs   = 2 + 5*8
 	tokensSize = 1 + 3*8
@@ -31,8 +34,8 @@ var (
 )
 
 // appendArgs appends what comes after EVALSHA and the script's name to have it decide on buckets[i] for i in at, all of which
-// have one hash tag. The keys are those of the buckets, not copies.
-func appendArgs(args []any, buckets []ratelimit.Bucket, at []int) []any {
+// have one hash tag. The keys are those of the buckets, not copies. If open, what is taken may yet be undone.
+func appendArgs(args []any, buckets []ratelimit.Bucket, at []int, open bool) []any {
 	args = append(args, len(at))
 	for _, i := range at {
 		args = append(args, buckets[i].Key.Bytes())
@@ -40,15 +43,18 @@ func appendArgs(args []any, buckets []ratelimit.Bucket, at []int) []any {
 	packed := make([]byte, 0, len(at)*mostArgs)
 	for _, i := range at {
 		start := len(packed)
-		packed = appendBucket(packed, &buckets[i])
+		packed = appendBucket(packed, &buckets[i], open)
 		args = append(args, packed[start:len(packed):len(packed)])
 	}
 	return args
 }
 
 // appendBucket packs what acquire.lua wants to know about a bucket.
-func appendBucket(b []byte, k *ratelimit.Bucket) []byte {
+func appendBucket(b []byte, k *ratelimit.Bucket, open bool) []byte {
 	op := byte(k.Op)
+	if open && k.Op == ratelimit.Take {
+		op |= openBit
+	}
 	if k.Shadow {
 		op |= shadowBit
 	}
@@ -96,13 +102,23 @@ func readReply(reply any, buckets []ratelimit.Bucket, at []int, results []rateli
 		b := &buckets[i]
 		if b.Limits.Kind == algorithm.SlidingLog {
 			results[i] = readLog(records, b)
+			untilSettled(&results[i], records[0]/recordMarks)
 			records = records[logSize:]
 			continue
 		}
 		results[i] = readTokens(records, b)
+		untilSettled(&results[i], records[0]/recordMarks)
 		records = records[tokensSize:]
 	}
 	return nil
+}
+
+// untilSettled marks a denial that an undo may overtake, and shortens its wait to the end of the bucket's mark. That is given in steps
+// from the time of the denial.
+func untilSettled(r *ratelimit.Result, mark byte) {
+	if left := duration(algorithm.MarkAfter(int64(mark), r.At).Left(r.At)); left > 0 && r.Wait > 0 {
+		r.Wait, r.Tentative = min(r.Wait, left), true
+	}
 }
 
 // sound reports whether records has one for each bucket.
@@ -112,7 +128,10 @@ func sound(records string, buckets []ratelimit.Bucket, at []int) bool {
 		if buckets[i].Limits.Kind == algorithm.SlidingLog {
 			size = logSize
 		}
-		if len(records) < size || records[0] < recordDone || records[0] > recordUncharged {
+		if len(records) < size {
+			return false
+		}
+		if kind := records[0] % recordMarks; kind < recordDone || kind > recordUncharged {
 			return false
 		}
 		records = records[size:]
@@ -130,7 +149,7 @@ func float(record string, n int) float64 {
 // start is what both algorithms begin a result with.
 func start(record string, b *ratelimit.Bucket, now int64) ratelimit.Result {
 	r := ratelimit.Result{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore, At: now}
-	if record[0] == recordDenied {
+	if record[0]%recordMarks == recordDenied {
 		r.Outcome = ratelimit.Denied
 		if float64(b.Cost) > b.Limits.Capacity {
 			r.Source = ratelimit.FromNever
@@ -149,7 +168,7 @@ func readTokens(record string, b *ratelimit.Bucket) ratelimit.Result {
 	switch b.Op {
 	case ratelimit.Take, ratelimit.Peek:
 		r.Before, r.Remaining = have, have
-		switch record[0] {
+		switch record[0] % recordMarks {
 		case recordDone:
 			r.Remaining = have - float64(b.Cost)
 		case recordDenied:
@@ -187,9 +206,9 @@ func readLog(record string, b *ratelimit.Bucket) ratelimit.Result {
 	case b.Op == ratelimit.Force:
 		r.Uncharged = b.Cost - uint64(note)
 	case r.Source == ratelimit.FromNever:
-	case record[0] == recordDenied:
+	case record[0]%recordMarks == recordDenied:
 		r.Wait = duration(int64(note) + b.Limits.Window - now)
-	case record[0] == recordDone && b.Op == ratelimit.Take:
+	case record[0]%recordMarks == recordDone && b.Op == ratelimit.Take:
 		r.At = int64(note)
 	}
 	return r

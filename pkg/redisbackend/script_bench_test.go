@@ -71,7 +71,7 @@ func benchmarkScript(b *testing.B, c *redis.Client, sha string, limits []algorit
 			buckets = append(buckets, ratelimit.Bucket{Key: key, Limits: l, Cost: 1, Op: ratelimit.Take})
 			at = append(at, i)
 		}
-		calls[n] = appendArgs([]any{"EVALSHA", sha}, buckets, at)
+		calls[n] = appendArgs([]any{"EVALSHA", sha}, buckets, at, false)
 	}
 	require.NoError(b, c.FlushAll(ctx).Err())
 	round := func(n int) {

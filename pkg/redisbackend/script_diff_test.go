@@ -169,14 +169,15 @@ func differ(c *redis.Client, s luaScript, seed uint64, logs bool, calls int) err
 
 func (w *walk) ask(ctx context.Context, p redis.Pipeliner, s luaScript) asked {
 	a := asked{buckets: w.next()}
-	a.time, a.want = w.now, w.model.call(a.buckets, w.now)
+	open := w.IntN(4) == 0
+	a.time, a.want = w.now, w.model.call(a.buckets, open, w.now)
 	w.remember(a.buckets, a.want)
 	for _, b := range a.buckets {
 		if w.model[b.Key.String()].wrote { // and so must set the TTL
 			p.Do(ctx, "PEXPIRE", b.Key.String(), extraLife/2)
 		}
 	}
-	a.reply = p.Do(ctx, append(appendArgs([]any{"EVALSHA", s.sha}, a.buckets, indices(a.buckets)), a.time)...)
+	a.reply = p.Do(ctx, append(appendArgs([]any{"EVALSHA", s.sha}, a.buckets, indices(a.buckets), open), a.time)...)
 	for _, b := range a.buckets {
 		a.models = append(a.models, *w.model[b.Key.String()])
 		a.states = append(a.states, p.Get(ctx, b.Key.String()))
@@ -225,17 +226,19 @@ func (m *modelBucket) compareState(state string) error {
 	}
 	clock, level, ok := m.log.Clock, 0.0, false
 	var got algorithm.Clock
+	var steps int64
 	if m.isLog() {
 		ok = len(state) >= 37 && (state[0] == 'l' || state[0] == 'L')
 		if ok {
-			got = algorithm.Clock{Last: integer(state, 16, 7), Offset: integer(state, 23, 7)}
+			got.Offset = integer(state, 23, 7)
+			got.Last, steps = lastAndMark(state, 16)
 		}
 	} else {
 		clock = m.tokens.Clock
 		ok = len(state) == 28 || len(state) == 27 || len(state) == 36
 		if ok {
 			level = math.Float64frombits(uint64(integer(state, 0, 8)))
-			got.Last = integer(state, 8, 7)
+			got.Last, steps = lastAndMark(state, 8)
 		}
 		switch len(state) {
 		case 27:
@@ -245,10 +248,19 @@ func (m *modelBucket) compareState(state string) error {
 		}
 		ok = ok && math.Float64bits(level) == math.Float64bits(m.tokens.Level)
 	}
+	if want := m.mark.Steps(clock.Last); ok && steps != want {
+		return fmt.Errorf("state %q: a mark for %d steps, want %d", state, steps, want)
+	}
 	if !ok || got != clock {
 		return fmt.Errorf("state %q: got %v %+v, want %v %+v", state, level, got, m.tokens.Level, clock)
 	}
 	return nil
+}
+
+// lastAndMark is what stands in the 7 bytes from start.
+func lastAndMark(s string, start int) (last, steps int64) {
+	n := integer(s, start, 7)
+	return n % (1 << 52), n >> 52
 }
 
 // integer is the little-endian number in size bytes from start.

@@ -77,7 +77,7 @@ func benchmarkLayout(b *testing.B, c *redis.Client, s luaScript, limit int64) {
 		p := c.Pipeline()
 		for i := range n {
 			now += step
-			p.Do(ctx, append(appendArgs([]any{"EVALSHA", s.sha}, []ratelimit.Bucket{key}, []int{0}), now)...)
+			p.Do(ctx, append(appendArgs([]any{"EVALSHA", s.sha}, []ratelimit.Bucket{key}, []int{0}, false), now)...)
 			if p.Len() == 100 || i == n-1 {
 				_, err := p.Exec(ctx)
 				require.NoError(b, err)

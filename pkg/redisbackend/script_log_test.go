@@ -29,7 +29,7 @@ func newTimed(t testing.TB) *timed {
 func (s *timed) one(b ratelimit.Bucket) ratelimit.Result {
 	s.Helper()
 	buckets, results := []ratelimit.Bucket{b}, make([]ratelimit.Result, 1)
-	args := append(appendArgs([]any{"EVALSHA", s.script.sha}, buckets, []int{0}), s.now)
+	args := append(appendArgs([]any{"EVALSHA", s.script.sha}, buckets, []int{0}, false), s.now)
 	reply, err := s.client.Do(context.Background(), args...).Result()
 	require.NoError(s, err)
 	require.NoError(s, readReply(reply, buckets, []int{0}, results))

@@ -12,8 +12,9 @@ type modelBucket struct {
 	tokens algorithm.Tokens
 	log    algorithm.Log
 	limits algorithm.Limits // those of the last write; zero: not there
-	life   float64          // what the key was told to live at most, in ms
-	wrote  bool             // the last call wrote
+	mark   algorithm.Mark
+	life   float64 // what the key was told to live at most, in ms
+	wrote  bool    // the last call wrote
 }
 
 func (m *modelBucket) exists() bool { return m.limits.Kind != 0 }
@@ -32,8 +33,8 @@ func (w model) bucket(b *ratelimit.Bucket) *modelBucket {
 	return m
 }
 
-// call carries out a call at time and returns what Acquire should.
-func (w model) call(buckets []ratelimit.Bucket, time int64) []ratelimit.Result {
+// call carries out a call at time and returns what Acquire should. If open, what is taken may yet be undone.
+func (w model) call(buckets []ratelimit.Bucket, open bool, time int64) []ratelimit.Result {
 	denied := false
 	seen := make([]modelBucket, len(buckets))
 	for i := range buckets {
@@ -45,7 +46,7 @@ func (w model) call(buckets []ratelimit.Bucket, time int64) []ratelimit.Result {
 	}
 	results := make([]ratelimit.Result, len(buckets))
 	for i := range buckets {
-		results[i] = w.bucket(&buckets[i]).step(seen[i], &buckets[i], denied, time)
+		results[i] = w.bucket(&buckets[i]).step(seen[i], &buckets[i], denied, open, time)
 	}
 	return results
 }
@@ -78,6 +79,13 @@ func (m *modelBucket) under(l algorithm.Limits, time int64) modelBucket {
 	return s
 }
 
+func (m *modelBucket) now(time int64) int64 {
+	if m.isLog() {
+		return m.log.Now(time)
+	}
+	return m.tokens.Now(time)
+}
+
 func (m *modelBucket) fits(b *ratelimit.Bucket, time int64) bool {
 	if b.Limits.Kind == algorithm.SlidingLog {
 		return m.log.Remaining(b.Limits, time) >= b.Cost
@@ -86,13 +94,20 @@ func (m *modelBucket) fits(b *ratelimit.Bucket, time int64) bool {
 }
 
 // step makes m of s, which it was found to be, and tells.
-func (m *modelBucket) step(s modelBucket, b *ratelimit.Bucket, denied bool, time int64) ratelimit.Result {
+func (m *modelBucket) step(s modelBucket, b *ratelimit.Bucket, denied, open bool, time int64) ratelimit.Result {
 	existed := m.exists()
 	r := ratelimit.Result{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore}
 	if b.Limits.Kind == algorithm.SlidingLog {
 		s.stepLog(b, denied, existed, time, &r)
 	} else {
 		s.stepTokens(b, denied, existed, time, &r)
+	}
+	now := s.now(time)
+	if b.Op == ratelimit.Take && r.Outcome == ratelimit.Admitted && !denied && open {
+		s.mark = algorithm.NewMark(now)
+	}
+	if left := duration(s.mark.Left(now)); r.Outcome == ratelimit.Denied && left > 0 {
+		r.Wait, r.Tentative = min(r.Wait, left), true
 	}
 	need := s.need(b.Limits, time)
 	switch {

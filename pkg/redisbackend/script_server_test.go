@@ -35,7 +35,7 @@ func load(t testing.TB, c *redis.Client, s luaScript) {
 // acquire has the script decide on buckets.
 func acquire(c *redis.Client, buckets ...ratelimit.Bucket) ([]ratelimit.Result, error) {
 	at := indices(buckets)
-	reply, err := c.Do(context.Background(), appendArgs([]any{"EVALSHA", script.sha}, buckets, at)...).Result()
+	reply, err := c.Do(context.Background(), appendArgs([]any{"EVALSHA", script.sha}, buckets, at, false)...).Result()
 	if err != nil {
 		return nil, err
 	}

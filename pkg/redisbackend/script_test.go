@@ -116,7 +116,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		})
 	}
 	t.Run("an argument too short", func(t *testing.T) {
-		args := appendArgs([]any{"EVALSHA", script.sha}, []ratelimit.Bucket{good, with(take("bad", good.Limits), ratelimit.Undo, 1)}, []int{0, 1})
+		args := appendArgs([]any{"EVALSHA", script.sha}, []ratelimit.Bucket{good, with(take("bad", good.Limits), ratelimit.Undo, 1)}, []int{0, 1}, false)
 		last := len(args) - 1
 		args[last] = args[last].([]byte)[:30]
 		require.Error(t, c.Do(ctx, args...).Err())

@@ -30,8 +30,9 @@ var _ ratelimit.Store = (*Store)(nil)
 // codec is the script with what goes in and comes out.
 type codec struct {
 	luaScript
-	// appendArgs appends all that follows the script's name in EVALSHA, for the buckets at those indices.
-	appendArgs func(args []any, buckets []ratelimit.Bucket, at []int) []any
+	// appendArgs appends all that follows the script's name in EVALSHA, for the buckets at those indices. If open, what is taken may
+	// yet be undone.
+	appendArgs func(args []any, buckets []ratelimit.Bucket, at []int, open bool) []any
 	// readReply fills the results at those indices.
 	readReply func(reply any, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error
 }

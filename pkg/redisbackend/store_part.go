@@ -58,6 +58,7 @@ func sameTag(buckets []ratelimit.Bucket) bool {
 // decide decides over several slots: first those that have a say, then those with shadow buckets only, which are charged if all others
 // admit, and else only looked at. In the end it gives back what was taken for a request that was denied.
 func (g *group) decide(ctx context.Context) {
+	g.open = g.deniableParts() > 1
 	for i := range g.parts {
 		if !g.shadowed(i) {
 			g.send(ctx, i, g.buckets)
@@ -65,6 +66,7 @@ func (g *group) decide(ctx context.Context) {
 	}
 	g.finish(ctx)
 	denied, failed := g.verdict()
+	g.open = false // whoever is asked from here on decides nothing
 	shadows := g.buckets
 	if denied || failed {
 		shadows = g.peeks()
@@ -92,6 +94,21 @@ func (g *group) shadowed(number int) bool {
 		}
 	}
 	return true
+}
+
+// deniableParts is how many parts can deny the call.
+func (g *group) deniableParts() int {
+	n := 0
+	for i := range g.parts {
+		if slices.ContainsFunc(g.parts[i].at, g.deniable) {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *group) deniable(i int) bool {
+	return !g.buckets[i].Shadow && g.buckets[i].Op.Deniable()
 }
 
 // verdict is what the enforced buckets say so far.

@@ -30,6 +30,7 @@ type group struct {
 	pending int  // parts whose calls are on their way
 	over    bool // no time is left: nothing is sent any more
 	undo    bool // gives back what another group took
+	open    bool // what is taken may be given back, since more than one part has a say
 
 	index   []int // what the parts' at are slices of
 	slots   []uint16
@@ -58,7 +59,7 @@ func newGroup(s *Store) *group {
 // begin takes up the buckets of a call.
 func (g *group) begin(buckets []ratelimit.Bucket, results []ratelimit.Result, timeout time.Duration) {
 	g.buckets, g.results = buckets, results
-	g.pending, g.over, g.undo = 0, false, false
+	g.pending, g.over, g.undo, g.open = 0, false, false, false
 	g.began = time.Now()
 	g.timer.Reset(timeout)
 	g.split(g.store.client.slotted())
@@ -90,7 +91,7 @@ func (g *group) send(ctx context.Context, number int, buckets []ratelimit.Bucket
 	c := client.take()
 	c.group, c.part = g, number
 	c.args = append(c.args[:0], evalSHA, client.sha)
-	c.args = g.store.codec.appendArgs(c.args, buckets, p.at)
+	c.args = g.store.codec.appendArgs(c.args, buckets, p.at, g.open)
 	c.own()
 	g.submit(p, c, home)
 }
