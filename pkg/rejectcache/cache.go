@@ -36,6 +36,9 @@ const (
 	defaultEntries = 65_536
 	leastEntries   = 16
 	longestAge     = time.Second
+	// tentativeAge is how long a tentative denial is remembered: what it lacked may come back at any moment. If none were, a drained key whose
+	// requests have buckets in several slots could be asked for all the time (ADR 0010).
+	tentativeAge = 20 * time.Millisecond
 )
 
 // Cache is a ratelimit.Store that denies what it knows to be empty and asks another one about the rest. It is safe for

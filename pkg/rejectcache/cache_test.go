@@ -210,6 +210,25 @@ func TestLearnsOnlyFromDenialsOfTheStore(t *testing.T) {
 	}
 }
 
+func TestTentativeDenialsAreHardlyRemembered(t *testing.T) {
+	bubble(t, func(f *fixture, b ratelimit.Bucket) {
+		f.one(with("a", b.Limits, ratelimit.Force, 3))
+		time.Sleep(time.Millisecond)
+		f.store.answer = func(results []ratelimit.Result) { results[0].Wait, results[0].Tentative = 900*time.Millisecond, true }
+		f.expect(with("a", b.Limits, ratelimit.Take, 2), ratelimit.FromStore, ratelimit.Denied)
+		f.expect(b, ratelimit.FromStore, ratelimit.Denied) // other costs may be promised something else
+		time.Sleep(19 * time.Millisecond)
+		r := f.expect(b, ratelimit.FromCache, ratelimit.Denied)
+		require.True(f, r.Tentative)
+		require.Equal(f, 881*time.Millisecond, r.Wait, "no more than was promised")
+		time.Sleep(time.Millisecond)
+		f.store.answer = nil
+		require.False(f, f.expect(b, ratelimit.FromStore, ratelimit.Denied).Tentative)
+		time.Sleep(900 * time.Millisecond)
+		require.False(f, f.expect(b, ratelimit.FromCache, ratelimit.Denied).Tentative, "the last word is remembered as ever")
+	})
+}
+
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, rejectcache.Options{})

@@ -22,6 +22,7 @@ type entry struct {
 	// cost, wait and reset are those of the call that was denied.
 	cost        uint64
 	wait, reset int64
+	tentative   bool
 }
 
 // slack is added to the time that has passed. The store counts in whole microseconds, so that it can see one more of them pass
@@ -34,10 +35,21 @@ func (e *entry) same(id policy.Identity, b *ratelimit.Bucket) bool {
 	return e.id == id && e.limits.Kind != 0 && (e.limits.Kind == algorithm.TokenBucket || e.cost == b.Cost)
 }
 
+// lasts is for how many nanoseconds after sent the entry denies at most.
+func (e *entry) lasts(maxAge int64) int64 {
+	if e.tentative {
+		return min(maxAge, int64(tentativeAge))
+	}
+	return maxAge
+}
+
 // denies reports whether the store would certainly deny b at now, if nobody has given anything back since.
 func (e *entry) denies(b *ratelimit.Bucket, now int64) bool {
 	passed := now - e.sent + int64(slack)
-	if b.Limits.Kind != algorithm.TokenBucket {
+	switch {
+	case e.tentative && b.Cost != e.cost: // what others are promised is not known
+		return false
+	case b.Limits.Kind != algorithm.TokenBucket:
 		return passed < e.wait
 	}
 	need := float64(b.Cost)
@@ -54,7 +66,9 @@ func (e *entry) tokensAfter(passed int64) float64 {
 func (e *entry) describe(b *ratelimit.Bucket, now int64, r *ratelimit.Result) {
 	ago := now - e.received
 	wait := max(e.waitFor(b)-ago, int64(time.Microsecond))
-	*r = ratelimit.Result{Outcome: ratelimit.Denied, Source: ratelimit.FromCache, Remaining: e.remaining, Wait: time.Duration(wait)}
+	*r = ratelimit.Result{
+		Outcome: ratelimit.Denied, Source: ratelimit.FromCache, Remaining: e.remaining, Wait: time.Duration(wait), Tentative: e.tentative,
+	}
 	if b.Limits.Kind == algorithm.TokenBucket {
 		r.Remaining = e.tokensAfter(max(ago, 0))
 		return

@@ -43,7 +43,7 @@ func (s *set) find(id policy.Identity, b *ratelimit.Bucket, now, maxAge int64, r
 			continue
 		}
 		v = known
-		if e.same(id, b) && e.limits == b.Limits && now-e.sent < maxAge && e.denies(b, now) {
+		if e.same(id, b) && e.limits == b.Limits && now-e.sent < e.lasts(maxAge) && e.denies(b, now) {
 			e.describe(b, now, r)
 			s.denials++
 			return denied
@@ -116,7 +116,7 @@ func denial(id policy.Identity, b *ratelimit.Bucket, r *ratelimit.Result, sent, 
 		return entry{}, false
 	}
 	e := entry{
-		id: id, limits: b.Limits, sent: sent, received: received, remaining: r.Remaining,
+		id: id, limits: b.Limits, sent: sent, received: received, remaining: r.Remaining, tentative: r.Tentative,
 		cost: b.Cost, wait: int64(min(r.Wait, longest)), reset: int64(min(r.Reset, longest)),
 	}
 	return e, b.Limits.Kind == algorithm.TokenBucket || b.Limits.Kind == algorithm.SlidingLog
