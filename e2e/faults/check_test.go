@@ -122,6 +122,20 @@ func TestStalled(t *testing.T) {
 	require.Zero(t, (&faults.Record{}).Stalled())
 }
 
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	r := planted()
+	r.Stalls = []faults.Span{{From: 0, To: 1900 * time.Millisecond}, {From: 2100 * time.Millisecond, To: 2200 * time.Millisecond}}
+	part := r.Between(faults.Span{From: 1800 * time.Millisecond, To: 2100 * time.Millisecond})
+	require.Len(t, part.Decisions, 300)
+	require.Zero(t, part.Decisions[0].Due)
+	require.Equal(t, []faults.Mark{{At: 200 * time.Millisecond, What: "go on"}}, part.Marks)
+	require.Equal(t, []faults.Span{{From: 0, To: 100 * time.Millisecond}}, part.Stalls)
+	require.NoError(t, part.CheckTrace(faults.Span{To: 200 * time.Millisecond}, victim))
+	require.NoError(t, part.CheckAgain(200*time.Millisecond, victim, 0))
+	require.Equal(t, 1800*time.Millisecond, r.Decisions[1800].Due, "the whole is as it was")
+}
+
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	r := planted()

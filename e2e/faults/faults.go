@@ -108,6 +108,28 @@ func quantile(times []time.Duration, share float64) time.Duration {
 	return times[min(len(times)-1, int(share*float64(len(times))))]
 }
 
+// Between is the part of the record that lies in a span, with its beginning as the beginning.
+func (r *Record) Between(s Span) *Record {
+	part := &Record{}
+	for _, d := range r.Decisions {
+		if s.Within(d.Due) {
+			d.Due -= s.From
+			part.Decisions = append(part.Decisions, d)
+		}
+	}
+	for _, m := range r.Marks {
+		if s.Within(m.At) {
+			part.Marks = append(part.Marks, Mark{m.At - s.From, m.What})
+		}
+	}
+	for _, stall := range r.Stalls {
+		if stall.To > s.From && stall.From < s.To {
+			part.Stalls = append(part.Stalls, Span{max(0, stall.From-s.From), stall.To - s.From})
+		}
+	}
+	return part
+}
+
 // Select returns the decisions on some shards (none: all) that were due within a span.
 func (r *Record) Select(s Span, shards ...int) []*Decision {
 	var chosen []*Decision

@@ -1,0 +1,113 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/e2e/faults"
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
+)
+
+// proxyHost is the address at which clients find the nodes of a cluster behind proxies.
+const proxyHost = "127.0.0.2"
+
+// behindProxies starts a cluster each of whose nodes has a proxy, on the same port of another address. Clients are told that address; nodes speak
+// with each other directly.
+func behindProxies(t *testing.T) (*redistest.Cluster, map[*redistest.Server]*redistest.Proxy) {
+	t.Helper()
+	cluster := redistest.StartCluster(t, redistest.Options{Config: []string{
+		"cluster-announce-hostname " + proxyHost, "cluster-preferred-endpoint-type hostname",
+	}})
+	proxies := map[*redistest.Server]*redistest.Proxy{}
+	for _, node := range cluster.Nodes {
+		p, err := redistest.NewProxy(t.Context(), fmt.Sprint(proxyHost, ":", node.Port), node.Addr())
+		require.NoError(t, err)
+		t.Cleanup(p.Close)
+		proxies[node] = p
+	}
+	return cluster, proxies
+}
+
+// TestConnectionsSpoilt: what one primary says is late, lost, cut short, nonsense or an error, while the server itself is well. Each time its keys are
+// answered by the failure modes, and by the store again afterwards.
+func TestConnectionsSpoilt(t *testing.T) {
+	cluster, proxies := behindProxies(t)
+	var urls []string
+	for _, p := range proxies {
+		urls = append(urls, p.URL())
+	}
+	l := newLab(t, labSetup{cluster: cluster, urls: urls})
+	l.warm()
+	p := proxies[l.primary(victim)]
+	say := func(reply string) func() { return func() { p.Say(reply) } }
+	tests := []struct {
+		reason string // in the metric; more than one may be
+		spoil  func()
+	}{
+		{"timeout", func() { p.Delay(20 * time.Millisecond) }},
+		{"timeout", p.Lose},
+		{"connection", p.Halve},
+		{"connection", func() { p.Refuse(); p.Cut() }},
+		{"connection", say("!garbage")},
+		{"reply", say("$3\r\nabc")},
+		{"oom", say("-OOM command not allowed when used memory > 'maxmemory'.")},
+		{"loading", say("-LOADING Redis is loading the dataset in memory")},
+		{"readonly", say("-READONLY You can't write against a read only replica.")},
+		{"clusterdown", say("-CLUSTERDOWN The cluster is down")},
+		{"masterdown", say("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")},
+		{"busy", say("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")},
+		{"maxclients", say("-ERR max number of clients reached")},
+		{"noauth", say("-NOAUTH Authentication required.")},
+		{"noperm", say("-NOPERM this user has no permissions to run the 'evalsha' command")},
+		{"misconf", say("-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.")},
+		{"wrongtype", say("-WRONGTYPE Operation against a key holding the wrong kind of value")},
+	}
+	lasts, rest := 200*time.Millisecond, 700*time.Millisecond
+	if long() {
+		lasts, rest = 3*time.Second, 2*time.Second
+	}
+	load := l.start(l.mix)
+	time.Sleep(before)
+	var spans []faults.Span
+	for _, test := range tests {
+		counted := l.sum("envoy_rls_unanswered_buckets_total", `reason="`+test.reason+`"`)
+		s := faults.Span{From: load.Mark(test.reason)}
+		test.spoil()
+		time.Sleep(lasts)
+		p.Heal()
+		s.To = load.Mark("healed")
+		spans = append(spans, s)
+		time.Sleep(rest)
+		require.Greater(t, l.sum("envoy_rls_unanswered_buckets_total", `reason="`+test.reason+`"`), counted, "no metric tells of %s", test.reason)
+	}
+	r := load.Stop()
+	l.show(r)
+	l.require(r.CheckAnswered())
+	l.requireInTime(r, r.CheckInTime(storeTimeout))
+	for n, s := range spans {
+		part := r.Between(faults.Span{From: s.From - rest/2, To: s.To + rest})
+		trouble := faults.Span{From: rest / 2, To: rest/2 + s.To - s.From}
+		t.Logf("%s: the store decides again %v after it can", tests[n].reason, part.Again(trouble.To, victim))
+		l.require(part.CheckTrace(trouble, victim), part.CheckAgain(trouble.To, victim, rest-200*time.Millisecond))
+		l.requireInTime(part, part.CheckAlone(trouble.To, victim, rest-100*time.Millisecond), part.CheckUntouched(trouble, others(victim)...))
+	}
+	for shard := range shards {
+		l.requireBound(fmt.Sprint("scarce bucket on shard ", shard), admitted(r, shard, "scarce"), scarcity)
+	}
+}
+
+// sum adds up the series of a metric over all instances.
+func (l *lab) sum(metric string, labels ...string) float64 {
+	l.Helper()
+	total := 0.0
+	for _, i := range l.fleet {
+		n, err := i.Sum(context.Background(), metric, labels...)
+		require.NoError(l, err)
+		total += n
+	}
+	return total
+}
