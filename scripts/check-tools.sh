@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what is missing of the tools that are named as arguments: go, node, redis, postgres. Python is checked where it is used, by install-envoy.sh and
+# Says what is missing of the tools that are named as arguments: go, node, redis, postgres, ip. Python is checked where it is used, by install-envoy.sh and
 # install-checkers.sh.
 set -eu
 
@@ -52,6 +52,10 @@ check_redis() {
 check_postgres() {
 	command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
 		say "PostgreSQL 13 or later (Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql)"
+}
+
+check_ip() {
+	command -v ip >/dev/null 2>&1 || say "ip (Debian, Ubuntu: apt-get install iproute2)"
 }
 
 for tool in "$@"; do

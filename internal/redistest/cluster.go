@@ -32,6 +32,9 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	for i := range o.primaries() + o.replicas() {
 		node := s.server(i, "node-"+strconv.Itoa(i))
 		node.BusPort, node.Zone = node.Port+busOffset, c.zone(i)
+		if o.Network != nil {
+			node.Host = o.Network.host(node.Zone)
+		}
 		c.Nodes = append(c.Nodes, node)
 	}
 	if err := c.form(ctx); err != nil {
@@ -98,7 +101,7 @@ func (c *Cluster) begin(ctx context.Context, i int, node *Server) (err error) {
 // introduce makes a node known to all after it: that they hear of each other by gossip takes seconds.
 func (c *Cluster) introduce(ctx context.Context, i int, node *Server) error {
 	for _, other := range c.Nodes[i+1:] {
-		if _, err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.Port, other.BusPort); err != nil {
+		if _, err := node.Do(ctx, "CLUSTER", "MEET", other.Host, other.Port, other.BusPort); err != nil {
 			return err
 		}
 	}

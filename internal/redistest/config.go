@@ -9,7 +9,7 @@ import (
 func (s *Server) config() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("bind 127.0.0.1")
+	line("bind %s", s.Host)
 	line("protected-mode no")
 	line("dir %s", quote(s.dir))
 	if s.o.TLS {

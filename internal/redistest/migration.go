@@ -35,7 +35,7 @@ func (c *Cluster) MigrateSlot(ctx context.Context, slot int, to *Server) (*Migra
 // Move moves keys of the slot, with what they hold. Keys that do not exist are left out.
 func (m *Migration) Move(ctx context.Context, keys ...string) error {
 	const timeout = 5000 // ms
-	args := []any{"MIGRATE", "127.0.0.1", m.To.Port, "", 0, timeout, "REPLACE"}
+	args := []any{"MIGRATE", m.To.Host, m.To.Port, "", 0, timeout, "REPLACE"}
 	if m.c.o.Password != "" {
 		args = append(args, "AUTH", m.c.o.Password)
 	}

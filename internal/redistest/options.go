@@ -23,6 +23,7 @@ type Options struct {
 	TLS         bool     // TLS on the port, with certificates made for the run
 	ClientCerts bool     // with TLS: clients need a certificate, too
 	MovingClock bool     // allows Server.SetClock; needs Linux and gcc
+	Network     *Network // of a cluster: allows Cluster.CutOff
 }
 
 const defaultNodeTimeout = time.Second

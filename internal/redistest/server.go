@@ -20,7 +20,8 @@ import (
 
 // Server is one redis-server process. Its methods are safe for concurrent use.
 type Server struct {
-	Port    int    // of 127.0.0.1
+	Host    string // an address: 127.0.0.1, unless Options.Network says otherwise
+	Port    int
 	BusPort int    // of a cluster's node, else 0
 	ID      string // of a cluster's node, else empty
 	Zone    string // of a cluster's node: "a" or "b"
@@ -35,10 +36,11 @@ type Server struct {
 	mu      sync.Mutex
 	process *childproc.Process // nil: not started
 	paused  bool
+	away    bool // cut off
 }
 
 // Addr returns host:port.
-func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.Port) }
+func (s *Server) Addr() string { return s.Host + ":" + strconv.Itoa(s.Port) }
 
 // URL returns the server's redis:// or rediss:// URL, with the password if there is one.
 func (s *Server) URL() string {
@@ -89,11 +91,11 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	return (&tls.Dialer{NetDialer: &dialer, Config: config}).DialContext(ctx, "tcp", s.Addr())
 }
 
-// Running tells whether the process is there and not paused.
+// Running tells whether the process is there, not paused and not cut off.
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.process != nil && s.process.Running() && !s.paused
+	return s.process != nil && s.process.Running() && !s.paused && !s.away
 }
 
 // Pid returns the process id, 0 if the server was never started.
@@ -205,6 +207,9 @@ func (s *Server) launch(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.Command(serverBinary, args...)
+	if n := s.o.Network; n != nil {
+		cmd = n.command(s.Zone, serverBinary, args)
+	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	if s.clock != nil {
 		cmd.Env = append(os.Environ(), s.clock.environment()...)

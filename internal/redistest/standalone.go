@@ -61,7 +61,7 @@ func prepare(ctx context.Context, o Options) (*setup, error) {
 
 // server makes server i of the run, not started yet.
 func (s *setup) server(i int, name string) *Server {
-	server := &Server{o: s.o, dir: s.o.Dir + "/" + name, Files: s.files}
+	server := &Server{Host: "127.0.0.1", o: s.o, dir: s.o.Dir + "/" + name, Files: s.files}
 	if i < len(s.o.Ports) {
 		server.Port, server.fixed = s.o.Ports[i], true
 	}
