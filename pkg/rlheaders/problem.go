@@ -1,6 +1,8 @@
 package rlheaders
 
 import (
+	"cmp"
+	"net/http"
 	"strconv"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -8,15 +10,19 @@ import (
 )
 
 // deny adds what only a denial carries: when to come back, if ever, and the problem.
-func (a *Answer) deny(t *templates, d *ratelimit.Decision) {
+func (a *Answer) deny(r *Renderer, t *templates, d *ratelimit.Decision) {
 	if wait, ok := d.Wait(); ok {
 		a.RetryAfter = strconv.AppendInt(a.RetryAfter, max(1, Seconds(wait)), 10)
 	}
+	a.Status = http.StatusTooManyRequests
+	kind, code := `{"type":"/errors/rate-limited","title":"Too Many Requests"`, `"RATE_LIMITED"`
 	if d.Unavailable() {
-		a.Body = append(a.Body, `{"type":"/errors/temporary-reduced-capacity","title":"Temporary reduced capacity","status":429,"code":"TEMPORARY_REDUCED_CAPACITY"`...)
-	} else {
-		a.Body = append(a.Body, `{"type":"/errors/rate-limited","title":"Too Many Requests","status":429,"code":"RATE_LIMITED"`...)
+		a.Status = cmp.Or(r.ReducedStatus, a.Status)
+		kind, code = `{"type":"/errors/temporary-reduced-capacity","title":"Temporary reduced capacity"`, `"TEMPORARY_REDUCED_CAPACITY"`
 	}
+	a.Body = append(append(a.Body, kind...), `,"status":`...)
+	a.Body = strconv.AppendInt(a.Body, int64(a.Status), 10)
+	a.Body = append(append(a.Body, `,"code":`...), code...)
 	a.appendViolated(t, d)
 	if len(a.RetryAfter) > 0 {
 		a.Body = append(append(a.Body, `,"retryAfterSeconds":`...), a.RetryAfter...)

@@ -35,6 +35,8 @@ type Answer struct {
 	RateLimit  []byte // value of RateLimit
 	RetryAfter []byte // value of Retry-After: whole seconds, at least 1
 	Body       []byte // the problem, for a denial
+	// Status is the HTTP status of a denial: 429, or Renderer.ReducedStatus if nothing but failure modes denied. 0 if allowed.
+	Status int
 	// Binding is the strictest policy shown to clients or not, nil if none applied.
 	Binding *ratelimit.Check
 
@@ -43,8 +45,14 @@ type Answer struct {
 
 // Renderer renders decisions. What does not change between two answers under one policy set is made once per set, and kept
 // for the two sets used last, since calls under way go on with the old one after a reload. The zero Renderer is ready for use, by any
-// number of goroutines.
+// number of goroutines; its fields are set before.
 type Renderer struct {
+	// ReducedStatus is the status of denials by nothing but policies with onStoreFailure: closed while the store is down. Default 429: all that
+	// Envoy's rate limit filter knows.
+	ReducedStatus int
+	// Elsewhere are names of policies that the header fields leave out, since another hop of the response's way tells of them.
+	Elsewhere []string
+
 	kept [2]atomic.Pointer[templates]
 	last atomic.Uint32 // which of them was made last
 }
@@ -57,7 +65,7 @@ func (r *Renderer) Prepare(set *policy.Set) { r.templates(set) }
 func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 	t := r.templates(d.Set)
 	a.Policy, a.RateLimit, a.RetryAfter, a.Body = a.Policy[:0], a.RateLimit[:0], a.RetryAfter[:0], a.Body[:0]
-	a.Binding = nil
+	a.Binding, a.Status = nil, 0
 	a.shown = a.shown[:0]
 	for i := range d.Checks {
 		c := &d.Checks[i]
@@ -73,6 +81,9 @@ func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 	}
 	for _, c := range a.shown {
 		n := &t.numbers[c.Numbers.Index]
+		if n.elsewhere {
+			continue
+		}
 		if len(a.Policy) > 0 {
 			a.Policy = append(a.Policy, ", "...)
 		}
@@ -82,7 +93,7 @@ func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 		}
 	}
 	if !d.Allowed {
-		a.deny(t, d)
+		a.deny(r, t, d)
 	}
 }
 

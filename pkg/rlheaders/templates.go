@@ -3,6 +3,7 @@ package rlheaders
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -25,6 +26,7 @@ type numbers struct {
 	policyItem []byte // "free";q=20;w=12
 	jsonName   []byte // the name for the problem body
 	perSecond  float64
+	elsewhere  bool // not to be told of in header fields
 }
 
 // templates gives those of set. While a reload is under way two of them may be made in turn, which costs time only.
@@ -34,24 +36,24 @@ func (r *Renderer) templates(set *policy.Set) *templates {
 			return t
 		}
 	}
-	t := newTemplates(set)
+	t := r.newTemplates(set)
 	r.kept[r.last.Add(1)%uint32(len(r.kept))].Store(t)
 	return t
 }
 
-func newTemplates(set *policy.Set) *templates {
+func (r *Renderer) newTemplates(set *policy.Set) *templates {
 	t := &templates{set: set, numbers: make([]numbers, len(set.Numbers()))}
 	for _, p := range set.Policies() {
-		t.numbers[p.Numbers.Index] = newNumbers(p, &p.Numbers)
+		t.numbers[p.Numbers.Index] = r.newNumbers(p, &p.Numbers)
 		for i := range p.Overrides {
 			n := &p.Overrides[i].Numbers
-			t.numbers[n.Index] = newNumbers(p, n)
+			t.numbers[n.Index] = r.newNumbers(p, n)
 		}
 	}
 	return t
 }
 
-func newNumbers(p *policy.Policy, n *policy.Numbers) numbers {
+func (r *Renderer) newNumbers(p *policy.Policy, n *policy.Numbers) numbers {
 	q, w := Quota(p, n)
 	item := httpsfv.NewItem(p.Name)
 	name := marshal(item)
@@ -62,6 +64,7 @@ func newNumbers(p *policy.Policy, n *policy.Numbers) numbers {
 		panic(err) // a string
 	}
 	out := numbers{limits: n.Limits, name: name, policyItem: marshal(item), jsonName: jsonName}
+	out.elsewhere = slices.Contains(r.Elsewhere, p.Name)
 	if n.Unit != 0 {
 		out.perSecond = n.Refill / time.Duration(n.Unit).Seconds()
 	}
