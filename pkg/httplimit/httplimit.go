@@ -150,7 +150,7 @@ func (m *Middleware) decide(w http.ResponseWriter, r *http.Request) (f fields, a
 	if m.options.Cost != nil {
 		call.SetCost(m.options.Cost(r))
 	}
-	d := m.options.Limiter.Check(r.Context(), call)
+	d := call.Check(r.Context())
 	if m.options.OnDecision != nil {
 		m.options.OnDecision(r, d)
 	}
