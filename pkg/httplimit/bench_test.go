@@ -20,26 +20,28 @@ func (quiet) Flush()                      {}
 
 // overhead are handlers with and without a limit, to be compared: the difference is what the middleware costs.
 func overhead(t testing.TB) (with map[string]http.Handler, without http.Handler, r *http.Request) {
-	const policies = `
-policies:
-  - {id: user, match: {route: "POST /payments"}, key: [user], algorithm: token-bucket, capacity: 1000000000, refillPerSecond: 1000, onStoreFailure: closed}
-  - {id: ip, key: [ip], algorithm: token-bucket, capacity: 1000000000, refillPerSecond: 1000, onStoreFailure: closed}
-`
+	const (
+		numbers = "algorithm: token-bucket, capacity: 1000000000, refillPerSecond: 1000, onStoreFailure: closed"
+		one     = "policies:\n  - {id: user, match: {route: POST /payments}, key: [user], " + numbers + "}\n"
+		two     = one + "  - {id: ip, key: [ip], " + numbers + "}\n"
+	)
 	plain := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Type"] = contentType
 		hello(w, nil)
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", plain)
-	limited := func(mux *http.ServeMux) http.Handler {
-		return newMiddleware(t, policies, httplimit.Options{Attributes: []httplimit.Attribute{
-			httplimit.Func("user", user), httplimit.Route(mux), httplimit.ClientIP(guardedHop),
-		}}).Handler(plain)
+	limited := func(policies string, attributes ...httplimit.Attribute) http.Handler {
+		return newMiddleware(t, policies, httplimit.Options{Attributes: append(attributes, httplimit.Func("user", user))}).Handler(plain)
 	}
 	r = as("ann", httptest.NewRequest(http.MethodPost, "/payments", nil))
 	r.RemoteAddr, r.Pattern = proxy, "POST /payments"
 	r.Header.Set(xff, "6.6.6.6, 203.0.113.7")
-	return map[string]http.Handler{"around the handler": limited(nil), "around the mux": limited(mux)}, plain, r
+	return map[string]http.Handler{
+		"a policy by user":                limited(one, httplimit.Route(nil)),
+		"a policy by user around the mux": limited(one, httplimit.Route(mux)),
+		"two, by user and client":         limited(two, httplimit.Route(nil), httplimit.ClientIP(guardedHop)),
+	}, plain, r
 }
 
 var contentType = []string{"text/plain"}
@@ -55,9 +57,10 @@ func TestOverhead(t *testing.T) {
 		return testing.AllocsPerRun(1000, func() { clear(w.header); h.ServeHTTP(w, r) })
 	}
 	base := count(without)
-	require.LessOrEqual(t, count(with["around the handler"]), base+2)
-	require.NotEmpty(t, w.header.Get("RateLimit"))
-	t.Log("around the mux:", count(with["around the mux"]))
+	for name, handler := range with {
+		require.LessOrEqual(t, count(handler), base+2, name)
+		require.NotEmpty(t, w.header.Get("RateLimit"), name)
+	}
 }
 
 func BenchmarkOverhead(b *testing.B) {

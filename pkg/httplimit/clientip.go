@@ -39,14 +39,14 @@ func (p *Proxies) Client(r *http.Request) string {
 	if p.believes(client) {
 		client = p.noted(r, client)
 	}
-	if client == "" {
+	if client.text == "" {
 		return Unknown
 	}
-	return client
+	return client.text
 }
 
 // believes reports whether the header field of a request from peer counts.
-func (p *Proxies) believes(peer string) bool {
+func (p *Proxies) believes(peer host) bool {
 	if len(p.Trusted) == 0 {
 		return p.Hops > 0
 	}
@@ -54,7 +54,7 @@ func (p *Proxies) believes(peer string) bool {
 }
 
 // noted finds the client in the header field.
-func (p *Proxies) noted(r *http.Request, peer string) string {
+func (p *Proxies) noted(r *http.Request, peer host) host {
 	c := chain{lines: r.Header[fieldForwardedFor]}
 	if p.Forwarded {
 		c = chain{lines: r.Header[fieldForwarded], forwarded: true}
@@ -71,24 +71,20 @@ func (p *Proxies) noted(r *http.Request, peer string) string {
 	}
 	client := peer
 	for range mostHops {
-		host, ok := c.next()
+		next, ok := c.next()
 		if !ok {
 			break
 		}
-		if client = host; !p.trusts(host) {
+		if client = next; !p.trusts(client) {
 			break
 		}
 	}
 	return client
 }
 
-// trusts reports whether host is the address of one of the proxies.
-func (p *Proxies) trusts(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	addr = addr.Unmap()
+// trusts reports whether h is one of the proxies.
+func (p *Proxies) trusts(h host) bool {
+	addr := h.addr.Unmap()
 	for _, network := range p.Trusted {
 		if network.Contains(addr) {
 			return true

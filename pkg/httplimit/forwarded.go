@@ -20,12 +20,12 @@ type chain struct {
 	forwarded bool
 }
 
-// next gives the next node's host, and "" if it is hidden or malformed; ok is false at the end. Empty elements do not count (RFC 9110, 5.6.1).
-func (c *chain) next() (host string, ok bool) {
+// next gives the next node; ok is false at the end. Empty elements do not count (RFC 9110, 5.6.1).
+func (c *chain) next() (h host, ok bool) {
 	for {
 		for strings.Trim(c.line, " \t,") == "" {
 			if len(c.lines) == 0 {
-				return "", false
+				return host{}, false
 			}
 			last := len(c.lines) - 1
 			c.line, c.lines = c.lines[last], c.lines[:last]
@@ -123,23 +123,30 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// hostOf gives the address of a node without its port, brackets and zone; "" if it is no address.
-func hostOf(node string) string {
+// host is the address of a node, as text without port, brackets and zone. It is empty if the node is hidden or malformed.
+type host struct {
+	text string
+	addr netip.Addr
+}
+
+// hostOf gives the host of a node.
+func hostOf(node string) host {
 	const longest = 64 // an IPv6 address with brackets, a zone and a port; anything longer is no address
 	if len(node) > longest {
-		return ""
+		return host{}
 	}
 	if inner, after, ok := strings.Cut(strings.TrimPrefix(node, "["), "]"); ok && node[0] == '[' {
 		if after != "" && after[0] != ':' {
-			return ""
+			return host{}
 		}
 		node = inner
 	} else if strings.Count(node, ":") == 1 {
 		node, _, _ = strings.Cut(node, ":")
 	}
 	node, _, _ = strings.Cut(node, "%")
-	if _, err := netip.ParseAddr(node); err != nil {
-		return ""
+	addr, err := netip.ParseAddr(node)
+	if err != nil {
+		return host{}
 	}
-	return node
+	return host{node, addr}
 }
