@@ -38,16 +38,22 @@ type Status struct {
 	Store         StoreStatus  `json:"store"`
 }
 
-// PolicyStatus tells of the policy files and what was loaded from them.
+// PolicyStatus tells of the policy files, or the database, and what was loaded from them.
 type PolicyStatus struct {
-	Path     string    `json:"path"`
+	Source   string    `json:"source"` // file or postgres
+	Path     string    `json:"path,omitempty"`
 	Version  string    `json:"version"`
 	Count    int       `json:"count"`
 	Domains  []string  `json:"domains"`
 	LoadedAt time.Time `json:"loadedAt"`
 	Loads    uint64    `json:"loads"`
 	Failures uint64    `json:"failures"`
-	// Error is why what stands in the files now is not in force, with every fault; empty if it is.
+	// Number is that of the version in force, and Kept whether it came from the instance's own file, if there is a database.
+	Number int64 `json:"number,omitempty"`
+	Kept   bool  `json:"kept,omitempty"`
+	// Unreachable is why the database did not answer when it was asked last; empty if it did.
+	Unreachable string `json:"unreachable,omitempty"`
+	// Error is why what stands in the files now, or is active in the database, is not in force, with every fault; empty if it is.
 	Error    string     `json:"error,omitempty"`
 	FailedAt *time.Time `json:"failedAt,omitempty"`
 }

@@ -15,15 +15,19 @@ import (
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
-	"github.com/envoy-rls/envoy-rls/pkg/policysource"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
 
 // Options are the settings of the service. The zero value of an optional one is its default.
 type Options struct {
-	// Policies is the policy file, or a directory of them.
+	// PolicySource is where policies come from: "file" (the default) or "postgres".
+	PolicySource string
+	// Policies is the policy file, or a directory of them, if that is the source.
 	Policies string
+	// PolicyDSNFile holds the connection string of the database, if that is the source, and PolicyKeptFile is where the last good policies are kept
+	// for a start without it; empty: nowhere.
+	PolicyDSNFile, PolicyKeptFile string
 	// GRPCAddr, AdminAddr and DebugAddr are what to listen on: host:port. Port 0: any free one. DebugAddr may be empty: no
 	// profiles.
 	GRPCAddr, AdminAddr, DebugAddr string
@@ -42,7 +46,7 @@ type Options struct {
 	// ForcedTimeout bounds the time for calls under way when the service is told to stop at once: enough for any decision, and for
 	// connections to close in order. 0: 250 ms.
 	ForcedTimeout time.Duration
-	// PollInterval is how often the policy files are compared without an event. 0: 30 s.
+	// PollInterval is how often the policy files are compared, or the database is asked, without an event. 0: 30 s.
 	PollInterval time.Duration
 	// Version and Commit name the build.
 	Version, Commit string
@@ -58,8 +62,8 @@ type App struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	stores
+	policies
 	limiter *ratelimit.Limiter
-	source  *policysource.Source
 	service *rls.Service
 	health  *health.Server
 
@@ -92,13 +96,13 @@ func New(opts Options) (*App, error) {
 		ReloadFailing: func() bool { return a.source.Status().Err != nil },
 	}
 	a.storeMetrics(&counting)
+	if opts.PolicySource == sourcePostgres {
+		counting.Source = a.sourceState
+	}
 	a.metrics = metrics.New(counting)
 	a.limiter = ratelimit.New(ratelimit.Options{Store: store, OnDecision: a.onDecision()})
 	a.service = rls.NewService(a.limiter, a.hooks())
-	a.source = policysource.New(policysource.Options{
-		Path: opts.Policies, PollInterval: opts.PollInterval, Read: opts.Read,
-		OnSet: a.use, OnError: a.reloadFailed, OnRestored: a.restored, OnWatchError: a.watchFailed,
-	})
+	a.openPolicies()
 	return a, nil
 }
 
@@ -107,9 +111,7 @@ const mostBuckets = 10_000_000_000
 
 func (o *Options) complete() error {
 	var faults []error
-	if o.Policies == "" {
-		faults = append(faults, errors.New("policies: no file or directory given"))
-	}
+	faults = append(faults, o.completePolicies())
 	if o.Store == "" {
 		o.Store = storeMemory
 	}
@@ -138,6 +140,25 @@ func (o *Options) complete() error {
 		o.Log = slog.Default()
 	}
 	return errors.Join(faults...)
+}
+
+func (o *Options) completePolicies() error {
+	if o.PolicySource == "" {
+		o.PolicySource = sourceFile
+	}
+	switch {
+	case o.PolicySource == sourcePostgres && o.PolicyDSNFile == "":
+		return errors.New("policy-dsn-file: no file given; the policy source is postgres")
+	case o.PolicySource == sourcePostgres:
+		return nil
+	case o.PolicySource != sourceFile:
+		return fmt.Errorf("policy-source: %q is none of: file, postgres", o.PolicySource)
+	case o.PolicyDSNFile != "":
+		return errors.New("policy-dsn-file: the policy source is file; want policy-source postgres")
+	case o.Policies == "":
+		return errors.New("policies: no file or directory given")
+	}
+	return nil
 }
 
 // GRPCAddr is where the rate limit service listens. Nil before Start.

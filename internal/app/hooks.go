@@ -61,23 +61,38 @@ func (a *App) use(set *policy.Set) {
 	a.metrics.Use(set)
 	a.service.Prepare(set)
 	a.limiter.Use(set)
-	a.log.Info("policies loaded", "path", a.opts.Policies, "version", set.Version(), "policies", len(set.Policies()))
+	a.log.Info("policies loaded", append(a.origin(), "version", set.Version(), "policies", len(set.Policies()))...)
+	a.news()
+}
+
+// origin says in the log where the policies in force came from.
+func (a *App) origin() []any {
+	if a.db != nil {
+		return []any{"number", a.source.Status().Number}
+	}
+	return []any{"path", a.opts.Policies}
 }
 
 // restored tells that what reloadFailed told of is over, though nothing new was loaded.
 func (a *App) restored(set *policy.Set) {
-	a.log.Info("policy files are sound again", "version", set.Version())
+	if a.db != nil {
+		a.log.Info("the policies in force are the active version", append(a.origin(), "version", set.Version())...)
+	} else {
+		a.log.Info("policy files are sound again", "version", set.Version())
+	}
+	a.news()
 }
 
 func (a *App) reloadFailed(err error) {
 	a.metrics.OnReloadFailed(err)
+	a.news()
 	if set := a.source.Set(); set != nil {
 		a.log.Error("policies not loaded; the old ones stay", "version", set.Version(), "error", err)
 	}
 }
 
 func (a *App) watchFailed(err error) {
-	a.log.Warn("policy files are not watched; changes are found by polling", "error", err)
+	a.log.Warn("nobody tells of changes of the policies; they are found by polling", "error", err)
 }
 
 // sparing logs at most once a second, and then says how often it kept quiet.

@@ -142,6 +142,9 @@ func (a *App) wait(ctx context.Context, stop <-chan os.Signal) error {
 // policy files) and nothing left running.
 func (a *App) Start(ctx context.Context) error {
 	a.started = time.Now()
+	if err := a.checkPolicies(); err != nil {
+		return err
+	}
 	if _, err := a.source.Load(ctx); err != nil {
 		return err
 	}
@@ -161,7 +164,7 @@ func (a *App) Start(ctx context.Context) error {
 	return nil
 }
 
-// Reload reads the policy files now, without waiting for an event. An error says why the old policies stay.
+// Reload reads the policy files, or asks the database, now, without waiting for an event. An error says why the old policies stay.
 func (a *App) Reload(ctx context.Context) error {
 	_, err := a.source.Load(ctx)
 	return err
@@ -277,15 +280,4 @@ func (a *App) serve(name string, run func() error) <-chan struct{} {
 		}
 	}()
 	return done
-}
-
-func (a *App) startSource() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := a.serve("policies", func() error { return a.source.Run(ctx) })
-	a.closers.push(func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
-	return nil
 }

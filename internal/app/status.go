@@ -25,7 +25,8 @@ func (a *App) status() admin.Status {
 		StartedAt: a.started, UptimeSeconds: time.Since(a.started).Seconds(),
 		Ready: reason == "", NotReady: reason,
 		Policies: admin.PolicyStatus{
-			Path: source.Path, Version: source.Version, LoadedAt: source.LoadedAt,
+			Source: a.opts.PolicySource, Path: source.Path, Version: source.Version, LoadedAt: source.LoadedAt,
+			Number: source.Number, Kept: source.Kept,
 			Loads: source.Loads, Failures: source.Failures, Domains: []string{},
 		},
 		Store: a.storeStatus(),
@@ -33,6 +34,9 @@ func (a *App) status() admin.Status {
 	if set := a.source.Set(); set != nil {
 		s.Policies.Count = len(set.Policies())
 		s.Policies.Domains = append(s.Policies.Domains, set.Domains()...)
+	}
+	if source.Unreachable != nil {
+		s.Policies.Unreachable = source.Unreachable.Error()
 	}
 	if source.Err != nil {
 		s.Policies.Error = source.Err.Error()

@@ -29,6 +29,8 @@ type Options struct {
 	Shared func() Shared
 	// ReloadFailing, if set, tells at each scrape whether the policy files say something that could not be loaded.
 	ReloadFailing func() bool
+	// Source, if set, gives the state of the database that policies come from at each scrape.
+	Source func() Source
 }
 
 // Store is the state of a store in process.
@@ -92,6 +94,9 @@ func New(o Options) *Metrics {
 	if o.ReloadFailing != nil {
 		m.registry.MustRegister(failing(o.ReloadFailing))
 	}
+	if o.Source != nil {
+		m.registry.MustRegister(sourceCollector(o.Source))
+	}
 	return m
 }
 
@@ -117,12 +122,9 @@ func (m *Metrics) countReloads() {
 
 func failing(is func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "reload_failing", Help: "1 while the policy files say something that could not be loaded.",
+		Namespace: namespace, Name: "reload_failing", Help: "1 while the policy files, or the active version in the database, say something that could not be loaded.",
 	}, func() float64 {
-		if is() {
-			return 1
-		}
-		return 0
+		return number(is())
 	})
 }
 

@@ -116,12 +116,14 @@ func (s *Source) runRemote(ctx context.Context) {
 	defer watching.Wait()
 	if s.opts.Remote.Watch != nil {
 		watching.Go(func() {
+			told := s.watchErrors()
 			s.opts.Remote.Watch(ctx, func() {
+				told(nil)
 				select {
 				case changed <- struct{}{}:
 				default: // a look is due already
 				}
-			}, s.watchErrors())
+			}, told)
 		})
 	}
 	poll := time.NewTimer(0) // fires: the read at the start
@@ -144,11 +146,11 @@ func jitter(interval time.Duration) time.Duration {
 	return interval - interval/10 + rand.N(interval/5+1)
 }
 
-// watchErrors reports an error once until it changes.
+// watchErrors reports an error once until it changes, or is over (nil).
 func (s *Source) watchErrors() func(error) {
 	var told error
 	return func(err error) {
-		if s.opts.OnWatchError != nil && !sameError(told, err) {
+		if s.opts.OnWatchError != nil && err != nil && !sameError(told, err) {
 			s.opts.OnWatchError(err)
 		}
 		told = err
