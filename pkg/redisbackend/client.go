@@ -245,5 +245,8 @@ func (c *client) deliver(used *call, outcome error) {
 		group.arrived <- used
 		return
 	}
+	if used.late != nil {
+		used.late.arrive(used)
+	}
 	c.recycle(used)
 }

@@ -111,6 +111,10 @@ func (c *client) failover() *redis.FailoverOptions {
 	}
 }
 
+// Relearn asks the cluster for its slots anew, at most once in 200 ms: for whoever makes no calls to a node in trouble, whose errors would have
+// that effect. It does not wait.
+func (s *Store) Relearn() { s.client.suspect(ReasonWithheld) }
+
 // suspect asks the cluster for its slots anew, since a node said or failed to say something. go-redis doesn't do that by itself when a
 // connection is refused.
 func (c *client) suspect(why Reason) {

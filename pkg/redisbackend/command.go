@@ -28,7 +28,8 @@ type call struct {
 
 	state atomic.Int32
 	group *group
-	part  int // the part of the group that it is about
+	part  int   // the part of the group that it is about
+	late  *late // set before the caller leaves a call that was sent
 	node  *node
 
 	outcome error // nil for a reply, an error reply, or an Error
@@ -110,7 +111,7 @@ func (c *call) own() {
 func (c *call) forget() {
 	clear(c.args)
 	c.args = c.args[:0]
-	c.group, c.node = nil, nil
+	c.group, c.node, c.late = nil, nil, nil
 	c.load, c.asking = false, false
 	c.reset()
 }

@@ -33,6 +33,8 @@ const (
 	ReasonReply Reason = "reply"
 	// ReasonClosed: the store is closed, or not started. Not sent.
 	ReasonClosed Reason = "closed"
+	// ReasonWithheld: calls are not made as long as a node is in trouble. No call fails by it: see Store.Relearn.
+	ReasonWithheld Reason = "withheld"
 )
 
 // The reasons that a node gives. The call was not carried out.
@@ -65,7 +67,8 @@ type Error struct {
 	Began  time.Time
 	Waited time.Duration
 
-	err error
+	late *late // if the reply may still come
+	err  error
 }
 
 // Error gives the reason, the node and what lies behind it. It contains no credentials and no key.

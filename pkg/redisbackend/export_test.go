@@ -1,9 +1,11 @@
 package redisbackend
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
@@ -40,3 +42,6 @@ const TestClock = "clock"
 
 // Slot is the slot of a key.
 func Slot(key []byte) int { return int(slotOf(hashTag(key))) }
+
+// Patience is how long the store waits for a caller with this context.
+func (s *Store) Patience(ctx context.Context) time.Duration { return s.patience(ctx, time.Now()) }

@@ -39,7 +39,8 @@ type Options struct {
 	// PoolSize is how many connections there are to each node: one for each of PoolSize-1 workers, and one more by which a cluster's node
 	// is asked for the slots. Two workers do: one batch is on its way while the next one gathers. Default 3, at least 2.
 	PoolSize int
-	// Timeout is how long a caller waits at most; its context may end sooner. Default 5 ms.
+	// Timeout is how long a caller waits at most. If its context ends sooner, it waits a little less than until then (a quarter of the time,
+	// at most 2 ms), so that there is an answer before. Default 5 ms.
 	Timeout time.Duration
 	// ConnectionTimeout is how long a connection may be silent before it is given up, and what was sent on it with it. It is longer than
 	// Timeout, so that a slow node does not cause a storm of new connections. Default 250 ms, or Timeout if that is more.
@@ -55,6 +56,9 @@ type Options struct {
 
 	// OnCall, if set, is told of each script call that was answered, before Acquire returns. It must not keep the Call.
 	OnCall func(*Call)
+	// OnLate, if set, is told of each script call whose reply came when nobody waited for it any more. Buckets and Results may be kept. One of
+	// the node's workers calls it, and waits for it.
+	OnLate func(*Call)
 	// OnFailure, if set, is told of each script call that was not, with an undo that failed among them.
 	OnFailure func(*Failure)
 	// OnUndo, if set, is told which takes are about to be given back, since a bucket in another slot denied. Nothing of it may be kept.
@@ -80,7 +84,7 @@ type Call struct {
 	Node    string    // address
 	Queued  time.Time // when it was ready to be sent: no later than the decision
 	Took    time.Duration
-	Buckets []ratelimit.Bucket // of the whole Acquire …
+	Buckets []ratelimit.Bucket // of the whole Acquire (a late call has its own only) …
 	Results []ratelimit.Result // … and what is known of them so far
 	At      []int              // those that this call is about
 }
@@ -117,6 +121,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.OnCall == nil {
 		o.OnCall = func(*Call) {}
+	}
+	if o.OnLate == nil {
+		o.OnLate = func(*Call) {}
 	}
 	if o.OnFailure == nil {
 		o.OnFailure = func(*Failure) {}

@@ -10,6 +10,7 @@ package redisbackend
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
@@ -20,9 +21,10 @@ type Store struct {
 	codec  codec
 	groups sync.Pool // of *group
 
-	mu      sync.Mutex // guards closing, and late against Close
-	closing bool
-	late    sync.WaitGroup // what is given back after its caller has left
+	mu        sync.Mutex // guards closing, and late against Close
+	closing   bool
+	late      sync.WaitGroup // what is given back after its caller has left
+	lateUndos int            // of them, charges that were told of when nobody waited any more
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -78,8 +80,8 @@ func (s *Store) Node(key []byte) string {
 
 // Acquire implements ratelimit.Store. Buckets of one slot are decided at once. Over several slots the call is all or none in the end: for a
 // moment others may see too few tokens. When some slots cannot be decided and no other denies, what was taken stands: whoever answers for
-// the failed ones gives it back, if need be. A take that was sent and not answered in time is never given back: whether it was carried out
-// is not known. Each error is an *Error.
+// the failed ones gives it back, if need be. A take that was sent and not answered in time stays charged, if it was carried out, unless its error is
+// told to GiveBack. Each error is an *Error.
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
 	if cap(results) < len(buckets) {
 		results = make([]ratelimit.Result, len(buckets))
@@ -93,7 +95,8 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 		return results
 	}
 	g := s.groups.Get().(*group)
-	g.begin(buckets, results, s.client.options.Timeout)
+	began := time.Now()
+	g.begin(buckets, results, began, s.patience(ctx, began))
 	if len(g.parts) == 1 {
 		g.send(ctx, 0, buckets)
 		g.finish(ctx)
@@ -102,6 +105,19 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 	}
 	g.end()
 	return results
+}
+
+// answering is how much time before the end of a caller's context its answer should be there.
+const answering = 2 * time.Millisecond
+
+// patience is how long to wait for a caller.
+func (s *Store) patience(ctx context.Context, began time.Time) time.Duration {
+	most := s.client.options.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		left := deadline.Sub(began)
+		most = min(most, left-min(left/4, answering))
+	}
+	return most
 }
 
 func fail(results []ratelimit.Result, err error) {

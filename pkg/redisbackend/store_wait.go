@@ -19,10 +19,11 @@ const (
 // group is the script calls of one Acquire, and what they are about. The caller's goroutine drives it: it sends, waits for all at once,
 // and follows redirections; workers only hand calls back.
 type group struct {
-	store   *Store
-	arrived chan *call // has room for all parts
-	timer   *time.Timer
-	began   time.Time
+	store    *Store
+	arrived  chan *call // has room for all parts
+	timer    *time.Timer
+	began    time.Time
+	patience time.Duration // from then on
 
 	buckets []ratelimit.Bucket
 	results []ratelimit.Result
@@ -43,8 +44,9 @@ type group struct {
 // part is the buckets of one slot.
 type part struct {
 	at   []int
-	call *call // while it is on its way
-	home *node // where the slot is, as far as known
+	sent []ratelimit.Bucket // of the whole call, with the operations that were sent
+	call *call              // while it is on its way
+	home *node              // where the slot is, as far as known
 
 	moved, asked bool
 	loads        int
@@ -57,11 +59,11 @@ func newGroup(s *Store) *group {
 }
 
 // begin takes up the buckets of a call.
-func (g *group) begin(buckets []ratelimit.Bucket, results []ratelimit.Result, timeout time.Duration) {
+func (g *group) begin(buckets []ratelimit.Bucket, results []ratelimit.Result, began time.Time, patience time.Duration) {
 	g.buckets, g.results = buckets, results
 	g.pending, g.over, g.undo, g.open = 0, false, false, false
-	g.began = time.Now()
-	g.timer.Reset(timeout)
+	g.began, g.patience = began, patience
+	g.timer.Reset(patience)
 	g.split(g.store.client.slotted())
 	if len(g.parts) > cap(g.arrived) {
 		g.arrived = make(chan *call, len(g.parts))
@@ -87,7 +89,7 @@ func (g *group) send(ctx context.Context, number int, buckets []ratelimit.Bucket
 		g.fail(p, err)
 		return
 	}
-	p.home = home
+	p.home, p.sent = home, buckets
 	c := client.take()
 	c.group, c.part = g, number
 	c.args = append(c.args[:0], evalSHA, client.sha)
@@ -139,22 +141,34 @@ func (g *group) wait(ctx context.Context) error {
 func (g *group) giveUp(cause error) {
 	g.over = true
 	for i := range g.parts {
-		p := &g.parts[i]
-		c := p.call
-		if c == nil {
-			continue
-		}
-		n := c.node // not the call's any more once it is left
-		switch {
-		case c.state.CompareAndSwap(queued, withdrawn):
-			g.lose(p, n.failure(ReasonUnsent, false, cause))
-		case c.state.CompareAndSwap(sent, abandoned):
-			g.lose(p, n.failure(ReasonTimeout, true, cause))
-			g.store.client.suspect(ReasonTimeout)
+		if p := &g.parts[i]; p.call != nil {
+			g.leave(p, cause)
 		}
 	}
 	for g.pending > 0 { // those whose reply has just come
 		g.settle(context.Background(), <-g.arrived)
+	}
+}
+
+// leave leaves the call of a part, unless its reply has just come. A worker may put it back in the queue at any time.
+func (g *group) leave(p *part, cause error) {
+	c, n := p.call, p.call.node // the call is not ours any more once it is left
+	for c.state.Load() != done {
+		if c.state.CompareAndSwap(queued, withdrawn) {
+			g.lose(p, n.failure(ReasonUnsent, false, cause))
+			return
+		}
+		if c.late == nil {
+			c.late = g.lateCall(p)
+		}
+		l := c.late
+		if c.state.CompareAndSwap(sent, abandoned) {
+			e := n.failure(ReasonTimeout, true, cause)
+			e.late = l
+			g.lose(p, e)
+			g.store.client.suspect(ReasonTimeout)
+			return
+		}
 	}
 }
 

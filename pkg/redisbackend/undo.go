@@ -12,7 +12,10 @@ import (
 // undoTimeout is how long something may take to be given back once its caller has left.
 const undoTimeout = time.Second
 
-var errClosing = errors.New("the store is being closed")
+var (
+	errClosing  = errors.New("the store is being closed")
+	errManyUndo = errors.New("too much is being given back already")
+)
 
 // giveBack undoes what the parts that admitted have taken, since another one denied, and makes the results say so. The caller waits for it
 // while it has time, so that its own next request finds what is due to it; then a goroutine does.
@@ -21,7 +24,7 @@ func (g *group) giveBack(ctx context.Context) {
 	undo := u.changed[:0]
 	for i := range g.parts {
 		if !g.shadowed(i) { // those were only looked at
-			undo = g.appendTaken(undo, &g.parts[i])
+			undo = appendTaken(undo, g.buckets, g.results, g.parts[i].at)
 		}
 	}
 	u.changed = undo
@@ -32,7 +35,8 @@ func (g *group) giveBack(ctx context.Context) {
 	if cap(u.scratch) < len(undo) {
 		u.scratch = make([]ratelimit.Result, len(undo))
 	}
-	u.begin(undo, u.scratch[:len(undo)], max(0, g.store.client.options.Timeout-time.Since(g.began)))
+	now := time.Now()
+	u.begin(undo, u.scratch[:len(undo)], now, max(0, g.patience-now.Sub(g.began)))
 	u.undo = true
 	g.store.client.options.OnUndo(undo)
 	for i := range u.parts {
@@ -62,15 +66,15 @@ func (s *Store) finishLater(u *group) {
 }
 
 // appendTaken appends an undo for each bucket of a part that was charged, and corrects its result.
-func (g *group) appendTaken(undo []ratelimit.Bucket, p *part) []ratelimit.Bucket {
-	for _, i := range p.at {
-		b, r := &g.buckets[i], &g.results[i]
+func appendTaken(undo, buckets []ratelimit.Bucket, results []ratelimit.Result, at []int) []ratelimit.Bucket {
+	for _, i := range at {
+		b, r := &buckets[i], &results[i]
 		if r.Err != nil || !b.Shadow && takes(b.Op) && r.Outcome == ratelimit.Denied {
 			return undo // nothing was charged here
 		}
 	}
-	for _, i := range p.at {
-		b, r := &g.buckets[i], &g.results[i]
+	for _, i := range at {
+		b, r := &buckets[i], &results[i]
 		if b.Op != ratelimit.Take || r.Outcome != ratelimit.Admitted {
 			continue
 		}

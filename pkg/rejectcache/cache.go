@@ -173,6 +173,11 @@ func (c *Cache) learn(buckets []ratelimit.Bucket, results []ratelimit.Result, se
 	}
 }
 
+// Learn takes in what the store said to a call for which nobody waited any more. sent is when it was sent, or earlier.
+func (c *Cache) Learn(buckets []ratelimit.Bucket, results []ratelimit.Result, sent time.Time) {
+	c.learn(buckets, results, int64(sent.Sub(c.began)), known)
+}
+
 // Forget drops what is known of a bucket, since something is given back to it that did not come through Acquire. The answers of calls that
 // are under way are not learnt, and for settle no others either: that is how long the giving back may take from now.
 func (c *Cache) Forget(key policy.Key, settle time.Duration) {

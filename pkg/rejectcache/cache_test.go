@@ -114,6 +114,26 @@ func TestForgets(t *testing.T) {
 	})
 }
 
+// TestLearnsLate: what the store says to a call that nobody waits for any more counts from when that was sent.
+func TestLearnsLate(t *testing.T) {
+	bubble(t, func(f *fixture, b ratelimit.Bucket) {
+		for range 3 {
+			f.one(b)
+		}
+		late := []ratelimit.Bucket{b}
+		sent := time.Now()
+		results := f.store.Store.Acquire(context.Background(), late, nil)
+		time.Sleep(400 * time.Millisecond)
+		f.cache.Learn(late, results, sent)
+		f.expect(b, ratelimit.FromCache, ratelimit.Denied)
+		time.Sleep(600 * time.Millisecond)
+		f.expect(b, ratelimit.FromStore, ratelimit.Denied) // known for a second
+		f.expect(b, ratelimit.FromCache, ratelimit.Denied)
+		f.cache.Learn([]ratelimit.Bucket{with("a", b.Limits, ratelimit.Refund, 1)}, []ratelimit.Result{{Outcome: ratelimit.Admitted}}, time.Now())
+		require.Equal(f, ratelimit.FromStore, f.one(b).Source)
+	})
+}
+
 // TestAnswersOvertakenByARefundAreNotLearnt: the answer to a call that was sent before a refund came back says nothing about
 // the bucket after it.
 func TestAnswersOvertakenByARefundAreNotLearnt(t *testing.T) {
