@@ -75,9 +75,23 @@ type MemoryStatus struct {
 
 // RedisStatus tells of the store on Redis.
 type RedisStatus struct {
-	Nodes []string `json:"nodes"` // addresses of those that calls have gone to lately
+	// Available is the share of Nodes that decide: 1 if all do, 0 if none.
+	Available float64      `json:"available"`
+	Nodes     []NodeStatus `json:"nodes"` // those that calls have gone to lately
 	// MayEvict is whether a node may forget buckets when its memory runs short; left out while that is unknown.
 	MayEvict *bool `json:"mayEvict,omitempty"`
+}
+
+// NodeStatus tells of one node of the store. While its breaker is not closed, policies' onStoreFailure decides about the buckets that it has.
+type NodeStatus struct {
+	Node      string `json:"node"` // address; empty: buckets whose node is not known
+	Connected bool   `json:"connected"`
+	Queued    int    `json:"queued"`
+	Breaker   string `json:"breaker"` // closed, half-open or open
+	// What follows is about its last failure, and left out if that is long ago.
+	Since  *time.Time `json:"since,omitempty"` // when it was found to fail, or to work again
+	Reason string     `json:"reason,omitempty"`
+	Next   *time.Time `json:"nextProbe,omitempty"` // when a call is let through to see whether it works again
 }
 
 // page is what somebody can ask for.
@@ -91,7 +105,7 @@ var pages = []page{
 	{"/healthz", "200 while the process runs"},
 	{"/readyz", "200 while the service should get requests, else 503 and why not"},
 	{"/metrics", "metrics for Prometheus"},
-	{"/api/v1/status", "the build, the policy files and what is wrong with them, the store"},
+	{"/api/v1/status", "the build, the policy files and what is wrong with them, the store and its nodes"},
 	{"/api/v1/policies", "the policies in force"},
 }
 

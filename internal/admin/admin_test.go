@@ -132,7 +132,7 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal(p.ask("GET", "/api/v1/status").Body.Bytes(), &got))
 	require.Equal(t, p.status, got, "the fault is shown whole")
 
-	p.status.Store = admin.StoreStatus{Kind: "redis", Redis: &admin.RedisStatus{Nodes: []string{"10.0.0.1:6379"}}}
+	p.status.Store = admin.StoreStatus{Kind: "redis", Redis: &admin.RedisStatus{Nodes: []admin.NodeStatus{{Node: "10.0.0.1:6379", Breaker: "closed"}}}}
 	body := p.ask("GET", "/api/v1/status").Body.String()
 	require.Contains(t, body, "10.0.0.1:6379")
 	require.NotContains(t, body, "buckets", "Redis knows, we don't")

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/envoy-rls/envoy-rls/internal/admin"
 	"github.com/envoy-rls/envoy-rls/internal/app"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
@@ -37,7 +38,7 @@ func TestSharesBucketsOnRedis(t *testing.T) {
 	server := redistest.StartStandalone(t, redistest.Options{Config: []string{"maxmemory-policy allkeys-lru"}})
 	one, two := onRedis(t, perIP, server.URL()), onRedis(t, perIP, server.URL())
 	require.NotContains(t, one.log.String(), "does not answer")
-	require.Equal(t, "0", one.metric(`envoy_rls_store_calls_total{result="answered"}`), "warming up is not counted")
+	require.Equal(t, "0", one.metric(`envoy_rls_store_calls_total{node="`+server.Addr()+`",result="answered"}`), "warming up is not counted")
 	keys, err := server.Do(t.Context(), "DBSIZE")
 	require.NoError(t, err)
 	require.EqualValues(t, 0, keys, "warming up writes nothing")
@@ -47,14 +48,16 @@ func TestSharesBucketsOnRedis(t *testing.T) {
 	require.Equal(t, "1", two.metric(`envoy_rls_decisions_total{outcome="denied",policy="per-ip",source="store"}`))
 	require.Equal(t, "3", two.metric(`envoy_rls_decisions_total{outcome="denied",policy="per-ip",source="cache"}`))
 	require.Equal(t, "3", two.metric("envoy_rls_rejection_cache_denials_total"))
-	require.Equal(t, "2", two.metric(`envoy_rls_store_calls_total{result="answered"}`))
-	require.Equal(t, "2", two.metric("envoy_rls_store_call_duration_seconds_count"))
+	require.Equal(t, "2", two.metric(`envoy_rls_store_calls_total{node="`+server.Addr()+`",result="answered"}`))
+	require.Equal(t, "2", two.metric(`envoy_rls_store_call_duration_seconds_count{node="`+server.Addr()+`"}`))
 	require.Equal(t, "0", two.metric(`envoy_rls_store_queued_calls{node="`+server.Addr()+`"}`))
 	require.Empty(t, two.metric("envoy_rls_buckets"), "Redis knows, the service does not")
 
 	got := two.status()
 	require.Equal(t, "redis", got.Store.Kind)
-	require.Equal(t, []string{server.Addr()}, got.Store.Redis.Nodes)
+	require.Equal(t, []admin.NodeStatus{{Node: server.Addr(), Connected: true, Breaker: "closed"}}, got.Store.Redis.Nodes)
+	require.Equal(t, 1.0, got.Store.Redis.Available)
+	require.Equal(t, "1", two.metric("envoy_rls_store_available"))
 }
 
 func TestField_RedisThatMayForgetBuckets(t *testing.T) {

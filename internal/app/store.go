@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
 	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
-	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
 	"github.com/envoy-rls/envoy-rls/pkg/rejectcache"
@@ -68,9 +66,7 @@ func (a *App) openStore() (ratelimit.Store, error) {
 	if a.redis, err = redisbackend.New(a.redisOptions()); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	a.fallback = fallback.New(fallback.Options{
-		Store: a.redis, Shard: a.redis.Node, Classify: a.classify(), OnFailure: a.unanswered(), OnUndo: a.undone,
-	})
+	a.fallback = fallback.New(a.fallbackOptions())
 	a.cache = rejectcache.New(rejectcache.Options{Store: a.fallback})
 	return a.cache, nil
 }
@@ -83,14 +79,15 @@ func (a *App) redisOptions() redisbackend.Options {
 		PasswordFile: o.PasswordFile, TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile},
 		OnCall: func(c *redisbackend.Call) {
 			if a.warmed.Load() {
-				a.metrics.OnStoreCall(c.Took)
+				a.metrics.OnStoreCall(c.Node, c.Took)
 			}
 		},
+		OnLate: a.late,
 		OnFailure: func(f *redisbackend.Failure) {
 			if !a.warmed.Load() {
 				return
 			}
-			a.metrics.OnStoreFailure(string(f.Error.Reason), f.Took)
+			a.metrics.OnStoreFailure(f.Error.Node, string(f.Error.Reason), f.Took)
 			if f.Undo {
 				a.metrics.OnUndoFailed()
 			}
@@ -109,18 +106,6 @@ func (a *App) redisOptions() redisbackend.Options {
 
 // undoSettles is how long an undo that has begun may take as a rule. The rejection cache learns nothing of its bucket meanwhile.
 const undoSettles = 20 * time.Millisecond
-
-// unanswered counts buckets that the failure mode decided.
-func (a *App) unanswered() func(*ratelimit.Bucket, error) {
-	modes := map[policy.FailureMode]string{policy.Local: "local", policy.Open: "open", policy.Closed: "closed"}
-	return func(b *ratelimit.Bucket, err error) {
-		reason := string(redisbackend.ReasonOf(err))
-		if errors.Is(err, fallback.ErrOpen) {
-			reason = "breaker"
-		}
-		a.metrics.OnUnanswered(modes[b.OnFailure], reason)
-	}
-}
 
 // undone takes note of a charge that was given back since another policy's failure mode denied, or could not be.
 func (a *App) undone(b *ratelimit.Bucket, err error) {
@@ -200,21 +185,9 @@ func (a *App) memoryState() metrics.Store {
 	}
 }
 
-func (a *App) sharedState() metrics.Shared {
-	s := metrics.Shared{Queued: map[string]int{}, MayEvict: a.eviction.mayEvict()}
-	for _, n := range a.redis.Nodes() {
-		s.Queued[n.Address] = n.Queued
-	}
-	return s
-}
-
 func (a *App) storeStatus() admin.StoreStatus {
 	if a.redis != nil {
-		s := admin.RedisStatus{Nodes: []string{}, MayEvict: a.eviction.mayEvict()}
-		for _, n := range a.redis.Nodes() {
-			s.Nodes = append(s.Nodes, n.Address)
-		}
-		return admin.StoreStatus{Kind: storeRedis, Redis: &s}
+		return admin.StoreStatus{Kind: storeRedis, Redis: a.redisStatus()}
 	}
 	s := a.memory.Stats()
 	return admin.StoreStatus{Kind: storeMemory, MemoryStatus: &admin.MemoryStatus{

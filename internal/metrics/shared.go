@@ -1,23 +1,29 @@
 package metrics
 
 import (
-	"time"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Shared is the state of a store that instances share.
 type Shared struct {
-	Queued map[string]int // calls that wait to be sent, by the address of the node
+	Nodes map[string]NodeState // by address; the empty one stands for those that are not known yet
+	// Available is the share of the store that decides: 1 if all of it does, 0 if none.
+	Available float64
 	// MayEvict is whether a node may forget buckets when its memory runs short. Nil: unknown.
 	MayEvict *bool
 }
 
+// NodeState is the state of one node of the store.
+type NodeState struct {
+	Queued  int    // calls that wait to be sent
+	Breaker string // closed, half-open or open
+}
+
 // shared are the metrics of a store that instances share.
 type shared struct {
-	answered   prometheus.Counter
-	calls      *prometheus.CounterVec
-	duration   prometheus.Histogram
+	nodes      *nodes
 	unanswered *prometheus.CounterVec
 	undone     prometheus.Counter
 	undoFailed prometheus.Counter
@@ -25,40 +31,23 @@ type shared struct {
 }
 
 var (
-	queuedDesc   = desc("store_queued_calls", "Calls that wait to be sent to a node of the store.", "node")
-	mayEvictDesc = desc("store_may_evict", "1 if a node of the store forgets buckets when its memory runs short.")
+	queuedDesc    = desc("store_queued_calls", "Calls that wait to be sent to a node of the store.", "node")
+	breakerDesc   = desc("store_breaker_state", "Whether calls go to a node of the store: 0 yes, 1 one at a time, 2 no.", "node")
+	availableDesc = desc("store_available", "The share of the store's nodes that decide.")
+	mayEvictDesc  = desc("store_may_evict", "1 if a node of the store forgets buckets when its memory runs short.")
 )
 
 func (m *Metrics) countShared(state func() Shared) {
 	s := &m.shared
-	s.calls = m.vec("store_calls_total", "Script calls to the store, by what came of them: answered, or why not.", "result")
-	s.answered = s.calls.WithLabelValues("answered")
-	s.duration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace,
-		Name:      "store_call_duration_seconds",
-		Help:      "How long a script call to the store took, from when it was ready to be sent until it was answered or given up.",
-		Buckets:   []float64{100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1},
-	})
+	s.nodes = newNodes()
 	s.unanswered = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace, Name: "unanswered_buckets_total", Help: "Buckets that the store could not decide, by the failure mode that did, and why.",
 	}, []string{"mode", "reason"})
-	m.registry.MustRegister(s.duration, s.unanswered)
+	m.registry.MustRegister(s.unanswered)
 	undos := m.vec("store_undos_total", "Charges given back since another bucket of the request was denied.", "result")
 	s.undone, s.undoFailed = undos.WithLabelValues("begun"), undos.WithLabelValues("failed")
 	s.reloads = m.vec("store_slot_reloads_total", "Times that the cluster was asked for its slots because of what a node said or failed to say.", "reason")
-	m.registry.MustRegister(sharedCollector(state))
-}
-
-// OnStoreCall counts a script call that the store has answered.
-func (m *Metrics) OnStoreCall(took time.Duration) {
-	m.shared.answered.Inc()
-	m.shared.duration.Observe(took.Seconds())
-}
-
-// OnStoreFailure counts a script call that was not answered. The reason must be one of a few.
-func (m *Metrics) OnStoreFailure(reason string, took time.Duration) {
-	m.shared.calls.WithLabelValues(reason).Inc()
-	m.shared.duration.Observe(took.Seconds())
+	m.registry.MustRegister(sharedCollector{state, s.nodes})
 }
 
 // OnUnanswered counts a bucket that was decided by its failure mode.
@@ -76,26 +65,41 @@ func (m *Metrics) OnUndoFailed() { m.shared.undoFailed.Inc() }
 func (m *Metrics) OnSlotReload(reason string) { m.shared.reloads.WithLabelValues(reason).Inc() }
 
 // sharedCollector asks for the state of the store at each scrape.
-type sharedCollector func() Shared
+type sharedCollector struct {
+	state func() Shared
+	nodes *nodes
+}
 
 // Describe implements prometheus.Collector.
 func (s sharedCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queuedDesc, mayEvictDesc} {
+	for _, d := range []*prometheus.Desc{queuedDesc, breakerDesc, availableDesc, mayEvictDesc} {
 		ch <- d
+	}
+	for _, c := range s.nodes.collectors() {
+		c.Describe(ch)
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (s sharedCollector) Collect(ch chan<- prometheus.Metric) {
-	now := s()
-	for node, n := range now.Queued {
-		ch <- prometheus.MustNewConstMetric(queuedDesc, prometheus.GaugeValue, float64(n), node)
+	now := s.state()
+	s.nodes.keep(now.Nodes)
+	for _, c := range s.nodes.collectors() {
+		c.Collect(ch)
 	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for name, n := range now.Nodes {
+		gauge(queuedDesc, float64(n.Queued), labelOf(name))
+		gauge(breakerDesc, float64(slices.Index(breakerStates, n.Breaker)), labelOf(name))
+	}
+	gauge(availableDesc, now.Available)
 	if now.MayEvict != nil {
 		value := 0.0
 		if *now.MayEvict {
 			value = 1
 		}
-		ch <- prometheus.MustNewConstMetric(mayEvictDesc, prometheus.GaugeValue, value)
+		gauge(mayEvictDesc, value)
 	}
 }

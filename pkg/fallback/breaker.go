@@ -40,6 +40,8 @@ type Transition struct {
 	From, To State
 	// Reason is that of the last fault, or ReasonGone.
 	Reason string
+	// After is, for one that closed, how long calls had been kept back.
+	After time.Duration
 	// Next is, for one that opened, how long until a call is let through again.
 	Next time.Duration
 }
@@ -154,6 +156,9 @@ func (b *breaker) changeLocked(to State, now, until time.Duration) {
 	t := Transition{Shard: b.shard, From: b.state, To: to, Reason: b.reason}
 	if to == StateOpen {
 		t.Next = until - now
+	}
+	if to == StateClosed {
+		t.After = now - b.since
 	}
 	if b.state == StateClosed || to == StateClosed {
 		b.since = now

@@ -15,7 +15,8 @@ const (
 	reloadEvery     = 2 * time.Second        // the slots, when nothing happens
 	reloadAtMost    = 200 * time.Millisecond // between two reloads, whatever happens
 	forgetNodeAfter = 5 * time.Minute        // without a call
-	lookForUnused   = time.Minute
+	forgetDeadAfter = 10 * time.Second       // without a call or a connection
+	lookForUnused   = 5 * time.Second
 	slotMapPoolSize = 1024 // connections that the slot map may have to a node: one or two, but see renewAfter
 )
 
@@ -153,7 +154,7 @@ func (c *client) forgetUnused() {
 	c.mu.Lock()
 	var unused []*node
 	for address, n := range c.nodes {
-		if c.now()-time.Duration(n.used.Load()) > forgetNodeAfter {
+		if idle := c.now() - time.Duration(n.used.Load()); idle > forgetNodeAfter || idle > forgetDeadAfter && n.up.Load() == 0 {
 			delete(c.nodes, address)
 			unused = append(unused, n)
 		}

@@ -71,11 +71,18 @@ func (s *Store) Close() {
 // Node is the address of the node that has the bucket with this key: the shard that fails or works as one. It is empty while that is
 // unknown. It asks nobody.
 func (s *Store) Node(key []byte) string {
-	n, err := s.client.route(context.Background(), hashTag(key))
+	r := s.client.routes.Load()
+	switch {
+	case r == nil:
+		return ""
+	case r.single != nil:
+		return r.single.address
+	}
+	address, err := r.slots.address(context.Background(), hashTag(key))
 	if err != nil {
 		return ""
 	}
-	return n.address
+	return address
 }
 
 // Acquire implements ratelimit.Store. Buckets of one slot are decided at once. Over several slots the call is all or none in the end: for a
