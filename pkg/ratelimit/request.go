@@ -13,9 +13,9 @@ const (
 	ErrTooManyAttributes = requestError("too many attributes")
 	// ErrNotReservable is the error of a reservation under a policy whose algorithm has none.
 	ErrNotReservable = requestError("only token buckets can be reserved from")
-	// ErrNotReserved is the error of a Commit or Cancel of a reservation that was denied.
+	// ErrNotReserved is the error of a Commit of a reservation that was denied.
 	ErrNotReserved = requestError("the reservation was denied")
-	// ErrSettled is the error of a second Commit or Cancel of one reservation.
+	// ErrSettled is the error of a Commit of a reservation that is settled already, by Commit or Cancel.
 	ErrSettled = requestError("the reservation is settled already")
 )
 

@@ -67,14 +67,11 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) 
 // Policies may have changed meanwhile: the same bucket is settled by the numbers in force now, and where there is no policy
 // for it any more, or a sliding log, nothing is done.
 //
-// The error is ErrNotReserved, ErrSettled on every call but the first, or that of a ctx that has ended, upon which nothing is
-// settled yet. Where the client may be gone by now, pass context.WithoutCancel.
+// It is carried out even if ctx has ended: a client that hangs up pays all the same. How long it takes is up to the store, as with
+// redisbackend.Options.Timeout. The error is ErrNotReserved, or ErrSettled on every call but the first.
 func (r *Reservation) Commit(ctx context.Context, actual uint64) (Decision, error) {
 	if !r.Decision.Allowed {
 		return Decision{}, ErrNotReserved
-	}
-	if err := ctx.Err(); err != nil {
-		return Decision{}, fmt.Errorf("reservation not settled: %w", err)
 	}
 	if r.settled.Swap(true) {
 		return Decision{}, ErrSettled
@@ -86,15 +83,14 @@ func (r *Reservation) Commit(ctx context.Context, actual uint64) (Decision, erro
 	}
 	defer c.Release()
 	c.settle(r.holds, actual)
-	c.ask(ctx)
+	c.ask(context.WithoutCancel(ctx))
 	return c.conclude(began).Clone(), nil
 }
 
-// Cancel gives the whole estimate back: what it was for did not happen. Errors are those of Commit, so that a deferred Cancel
-// is harmless after a Commit.
-func (r *Reservation) Cancel(ctx context.Context) error {
-	_, err := r.Commit(ctx, 0)
-	return err
+// Cancel gives the whole estimate back, even if ctx has ended: what it was for did not happen. It does nothing if the reservation was
+// denied, or is settled already, so that it can be deferred.
+func (r *Reservation) Cancel(ctx context.Context) {
+	_, _ = r.Commit(ctx, 0)
 }
 
 // reservable says why the call cannot be a reservation, and drops the shadow policies that cannot.
