@@ -17,7 +17,11 @@ var library = map[string][]string{
 	"pkg/rejectcache":   {yaml},
 	"pkg/rlheaders":     {yaml, fields},
 	"pkg/policysource":  {yaml, "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
-	"pkg/redisbackend":  {yaml, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
+	"pkg/grpclimit": {
+		yaml, fields, "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
+		"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
+	},
+	"pkg/redisbackend": {yaml, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
 }
 
 const (

@@ -61,8 +61,9 @@ var modules = map[string][]string{
 	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
+	"google.golang.org/genproto/googleapis/rpc":    {"pkg/grpclimit"},
 	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
-	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},
+	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "pkg/grpclimit", "internal/app", "cmd/envoy-rls"},
 	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},
 
 	"github.com/anishathalye/porcupine":        {testOnly},
