@@ -17,6 +17,7 @@ var library = map[string][]string{
 	"pkg/rejectcache":   {yaml},
 	"pkg/rlheaders":     {yaml, fields},
 	"pkg/policysource":  {yaml, "github.com/fsnotify/fsnotify", "golang.org/x/sys"},
+	"pkg/httplimit":     {yaml, fields},
 	"pkg/grpclimit": {
 		yaml, fields, "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
 		"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
