@@ -1,0 +1,118 @@
+package faults_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/e2e/faults"
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+)
+
+// TestPrimaryAheadKilled: kill -9 of a primary whose clock is an hour ahead of its replica's.
+func TestPrimaryAheadKilled(t *testing.T) {
+	l := newLab(t, labSetup{cluster: shared.Cluster(t)})
+	l.warm()
+	old := l.primary(victim)
+	require.NoError(t, old.SetClock(time.Hour))
+	t.Cleanup(func() { require.NoError(t, old.SetClock(0)) })
+	require.NoError(t, l.cluster.WaitReady(t.Context()))
+	load := l.start(l.mix)
+	time.Sleep(before)
+	killed := load.Mark("kill -9")
+	old.Kill()
+	_, err := l.cluster.AwaitPromotion(t.Context(), old)
+	require.NoError(t, err)
+	promoted := load.Mark("promoted")
+	time.Sleep(after)
+	r := load.Stop()
+	l.requireSteady(r, faults.Span{From: killed, To: promoted}, victim, unseenAt(r, killed))
+}
+
+// TestClocksAnHourApart drains buckets on a primary, lets its replica take over whose clock is an hour behind, or ahead, and goes on as long as
+// the clocks take for ten minutes, and on the first one again. At most two more are admitted than the rate allows, or once a capacity.
+func TestClocksAnHourApart(t *testing.T) {
+	// Ten minutes pass in seconds, which no node may take for the silence of others.
+	cluster := redistest.StartCluster(t, redistest.Options{MovingClock: true, NodeTimeout: time.Hour, Config: []string{"repl-timeout 36000"}})
+	s := openStore(t, cluster)
+	const hour, minutes = time.Hour, 10
+	for shard, test := range []struct {
+		name           string
+		first, replica time.Duration // how far their clocks are ahead
+		bound          float64       // beyond what was there and the rate
+	}{
+		{"ahead to behind and back", hour, 0, 2},
+		{"behind to ahead and back", 0, hour, 100 + 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPair(t, cluster, shard)
+			p.set(test.first, test.replica)
+			tokens := bucket(tenantOf(shard, "tokens"), "tokens", tokenBucket(100, 6), ratelimit.Take)
+			log := bucket(tenantOf(shard, "log"), "log", slidingLog(100, 10*time.Minute), ratelimit.Take)
+			got := map[string]int{}
+			try := func() {
+				for name, b := range map[string]ratelimit.Bucket{"token bucket": tokens, "sliding log": log} {
+					for acquire(t, s, b).Outcome == ratelimit.Admitted {
+						got[name]++
+					}
+				}
+			}
+			try()
+			drained := got["token bucket"]
+			require.InDelta(t, 100, drained, 1)
+			require.Equal(t, 100, got["sliding log"])
+
+			p.failover(s)
+			for second := range minutes * 60 {
+				passed := time.Duration(second+1) * time.Second
+				p.set(test.first+passed, test.replica+passed)
+				try()
+			}
+			p.failover(s)
+			try()
+			for name, n := range got {
+				// In ten minutes 60 tokens come back; of the log, all 100 entries leave at its end.
+				allowed := map[string]float64{"token bucket": 6 * minutes, "sliding log": 100}[name]
+				t.Logf("%s: %d admitted, %d at first, at most %.0f by the rate and %.0f beyond", name, n, 100, allowed, test.bound)
+				require.LessOrEqual(t, float64(n), 100+allowed+test.bound, name)
+				require.GreaterOrEqual(t, float64(n), 100+6*minutes-2., "%s: it does refill", name)
+			}
+		})
+	}
+}
+
+// pair is a primary and its replica, whose clocks are moved.
+type pair struct {
+	*testing.T
+	cluster *redistest.Cluster
+	nodes   [2]*redistest.Server // the one that is primary at first, and the other
+	primary int                  // which of the two is
+}
+
+func newPair(t *testing.T, cluster *redistest.Cluster, shard int) *pair {
+	t.Helper()
+	primary, err := cluster.Owner(t.Context(), shard*slotsPer)
+	require.NoError(t, err)
+	replicas, err := cluster.Replicas(t.Context(), primary)
+	require.NoError(t, err)
+	return &pair{T: t, cluster: cluster, nodes: [2]*redistest.Server{primary, replicas[0]}}
+}
+
+// set says how far the clocks are ahead.
+func (p *pair) set(first, second time.Duration) {
+	p.Helper()
+	require.NoError(p, p.nodes[0].SetClock(first))
+	require.NoError(p, p.nodes[1].SetClock(second))
+}
+
+// failover makes the other one the primary, and returns when the store knows.
+func (p *pair) failover(s *redisbackend.Store) {
+	p.Helper()
+	promoted, err := p.cluster.Failover(p.Context(), p.nodes[p.primary])
+	require.NoError(p, err)
+	p.primary = 1 - p.primary
+	require.Same(p, p.nodes[p.primary], promoted)
+}
