@@ -58,13 +58,14 @@ func onRoutes() []arrival {
 	return []arrival{
 		at("POST", "/users/1/payments", "payments"), at("POST", "/users/2/payments", "payments"), at("POST", "/users/3/payments?x=1", "payments"),
 		at("GET", "/files/a", "files"), at("HEAD", "/files/b/c", "files"),
-		at("POST", "/login", "login"), at("PUT", "/login", "login"), at("INVENTED", "/login", "login"),
+		at("POST", "/login", "POST"), at("PUT", "/login", "PUT"), at("INVENTED", "/login", "OTHER"), at("NEW", "/login", "OTHER"), at("POST", "/login", "POST"),
+		at("POST", "http://host.test/host", "host"), at("POST", "http://host.test/host", "host"),
 	}
 }
 
 func newMux(wrap func(http.Handler) http.Handler) *http.ServeMux {
 	mux := http.NewServeMux()
-	for _, pattern := range []string{"POST /users/{id}/payments", "GET /files/{path...}", "/login"} {
+	for _, pattern := range []string{"POST /users/{id}/payments", "GET /files/{path...}", "/login", "host.test/host"} {
 		mux.Handle(pattern, wrap(http.HandlerFunc(hello)))
 	}
 	return mux
@@ -89,11 +90,12 @@ func TestRouteAroundTheMux(t *testing.T) {
 func TestRouteInPolicies(t *testing.T) {
 	const policies = `
 policies:
-  - {id: pay, match: {route: "POST /users/{id}/payments"}, key: [], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}
+  - {id: pay, match: {route: ["POST /users/{id}/payments", "POST /host"]}, key: [], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}
 `
 	limit := newMiddleware(t, policies, httplimit.Options{Attributes: []httplimit.Attribute{httplimit.Route(nil)}})
 	requireBuckets(t, newMux(limit.Handler), []arrival{
 		at("POST", "/users/1/payments", "pay"), at("POST", "/users/2/payments", "pay"), at("POST", "/login", ""),
+		at("POST", "http://host.test/host", "pay"),
 	})
 }
 
@@ -102,6 +104,6 @@ func TestMethodAndPath(t *testing.T) {
 	limit := newServer(t, counting("route"), httplimit.Options{Attributes: []httplimit.Attribute{httplimit.Method(), httplimit.Path()}})
 	requireBuckets(t, limit, []arrival{
 		at("GET", "/a", "GET /a"), at("GET", "/a?x", "GET /a"), at("GET", "//a", "GET /a"), at("GET", "/./a", "GET /a"), at("GET", "/%61", "GET /a"),
-		at("POST", "/a", "POST /a"), at("GET", "/b", "GET /b"),
+		at("POST", "/a", "POST /a"), at("MADE", "/a", "OTHER /a"), at("UP", "/a", "OTHER /a"), at("GET", "/b", "GET /b"),
 	})
 }

@@ -80,13 +80,13 @@ func New(o Options) (*Middleware, error) {
 	}
 	seen := map[string]bool{}
 	for _, a := range o.Attributes {
-		switch {
-		case a.name == "" || a.value == nil:
-			faults = append(faults, fmt.Errorf("attribute %q: want a name and a func", a.name))
-		case seen[a.name]:
+		if seen[a.name] {
 			faults = append(faults, fmt.Errorf("attribute %s is given twice", a.name))
 		}
 		seen[a.name] = true
+		if a.append == nil {
+			a.err = errors.New("the zero attribute")
+		}
 		faults = append(faults, a.err)
 		m.names = append(m.names, []byte(a.name))
 	}
@@ -141,9 +141,9 @@ func (m *Middleware) decide(w http.ResponseWriter, r *http.Request) (f fields, a
 	defer call.Release()
 	s.text = s.text[:0]
 	for i := range m.options.Attributes {
-		if value, ok := m.options.Attributes[i].value(r); ok {
-			start := len(s.text)
-			s.text = append(s.text, value...)
+		start := len(s.text)
+		var ok bool
+		if s.text, ok = m.options.Attributes[i].append(s.text, r); ok {
 			call.Add(0, m.names[i], s.text[start:])
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -241,9 +242,10 @@ func TestHead(t *testing.T) {
 func TestNewTellsAllFaults(t *testing.T) {
 	_, err := httplimit.New(httplimit.Options{Attributes: []httplimit.Attribute{
 		httplimit.Func("user", user), httplimit.Header("user", "X-User"), httplimit.Func("", user), httplimit.Func("plan", nil),
-		httplimit.ClientIP(httplimit.Proxies{Hops: -1}),
+		httplimit.ClientIP(httplimit.Proxies{Hops: -1, Trusted: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:10.0.0.0/104")}}),
+		{},
 	}})
-	for _, want := range []string{"httplimit: ", "no limiter", "attribute user is given twice", `attribute "":`, `attribute "plan":`, "attribute ip: -1 hops"} {
+	for _, want := range []string{"httplimit: ", "no limiter", "attribute user is given twice", `attribute "":`, `attribute "plan":`, "attribute ip: -1 hops", "an invalid network", "one of IPv4", "the zero attribute"} {
 		require.ErrorContains(t, err, want)
 	}
 }
