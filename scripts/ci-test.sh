@@ -39,7 +39,7 @@ step "unit and property tests ($form)" test_in . $(packages)
 # shellcheck disable=SC2046
 step "race detector ($form)" test_in . -race $(packages)
 step "documents" test_in . -count=1 ./internal/doctest
-for module in bench e2e; do
+for module in bench examples/* e2e; do
   if [ -f "$ROOT/$module/go.mod" ]; then
     # One package at a time: e2e/faults holds the service to time.
     step "$module ($form)" test_in "$module" -count=1 -p 1 ./...
