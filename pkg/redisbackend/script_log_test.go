@@ -28,8 +28,14 @@ func newTimed(t testing.TB) *timed {
 
 func (s *timed) one(b ratelimit.Bucket) ratelimit.Result {
 	s.Helper()
+	return s.call(b, false)
+}
+
+// call is a call whose take, if open, may yet be undone.
+func (s *timed) call(b ratelimit.Bucket, open bool) ratelimit.Result {
+	s.Helper()
 	buckets, results := []ratelimit.Bucket{b}, make([]ratelimit.Result, 1)
-	args := append(appendArgs([]any{"EVALSHA", s.script.sha}, buckets, []int{0}, false), s.now)
+	args := append(appendArgs([]any{"EVALSHA", s.script.sha}, buckets, []int{0}, open), s.now)
 	reply, err := s.client.Do(context.Background(), args...).Result()
 	require.NoError(s, err)
 	require.NoError(s, readReply(reply, buckets, []int{0}, results))
