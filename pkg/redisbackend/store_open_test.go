@@ -52,6 +52,7 @@ func TestDeniedForWantOfWhatIsGivenBack(t *testing.T) {
 				node, err := cluster.Primary(t.Context(), drained.Key.String())
 				require.NoError(t, err)
 				require.NoError(t, node.Pause())
+				defer func() { _ = node.Resume() }()
 				done := make(chan []ratelimit.Result)
 				go func() { done <- s.Acquire(t.Context(), []ratelimit.Bucket{drained, last}, nil) }()
 				r = deniedLook(t, other, last)

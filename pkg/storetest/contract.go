@@ -28,7 +28,7 @@ var contractTests = []test{
 		}
 	}},
 	{name: "a results slice with room is used, whatever is in it", run: func(f *fixture) {
-		stale := ratelimit.Result{Outcome: ratelimit.Denied, Err: errors.New("stale"), Wait: 1, Uncharged: 1, Reset: 1, Remaining: 1}
+		stale := ratelimit.Result{Outcome: ratelimit.Denied, Err: errors.New("stale"), Wait: 1, Tentative: true, Uncharged: 1, Reset: 1, Remaining: 1}
 		room := []ratelimit.Result{stale, stale, stale}
 		buckets := []ratelimit.Bucket{f.take("a", TB(5, 1)), f.take("b", TB(6, 1))}
 		for _, given := range [][]ratelimit.Result{room, room[:0]} {
@@ -39,6 +39,7 @@ var contractTests = []test{
 			require.Equal(f, ratelimit.Admitted, got[1].Outcome)
 			require.Zero(f, got[0].Wait+got[0].Reset)
 			require.Zero(f, got[0].Uncharged)
+			require.False(f, got[0].Tentative)
 		}
 		require.InDelta(f, 3, f.left(buckets[0]), 0.5)
 		require.Len(f, f.h.Store.Acquire(context.Background(), buckets, room[:0:1]), 2, "a slice without room")

@@ -58,7 +58,7 @@ type answer struct {
 func (a answer) matches(s step, r ratelimit.Result) bool {
 	us := func(n int64) int64 { return n * 1000 }
 	same := r.Err == nil && (r.Outcome == ratelimit.Admitted) == a.admitted && r.Remaining == float64(a.left)/whole &&
-		int64(r.Wait) == us(a.wait) && int64(r.Reset) == us(a.reset) && r.Uncharged == a.uncharged
+		int64(r.Wait) == us(a.wait) && int64(r.Reset) == us(a.reset) && r.Uncharged == a.uncharged && !r.Tentative
 	if s.op == ratelimit.Take && a.admitted && a.before != noBefore {
 		same = same && r.Before == float64(a.before)/whole
 	}

@@ -115,6 +115,10 @@ func (f *fixture) all(buckets ...ratelimit.Bucket) []ratelimit.Result {
 		require.NoError(f, r.Err, "bucket %d", i)
 		require.Contains(f, []ratelimit.Outcome{ratelimit.Admitted, ratelimit.Denied}, r.Outcome, "bucket %d", i)
 		require.Equal(f, ratelimit.FromStore, r.Source, "bucket %d", i)
+		if r.Tentative {
+			require.Equal(f, ratelimit.Denied, r.Outcome, "bucket %d", i)
+			require.LessOrEqual(f, r.Wait, time.Second, "bucket %d", i)
+		}
 	}
 	return results
 }

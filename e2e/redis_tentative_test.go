@@ -1,0 +1,96 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/rejectcache"
+)
+
+// scarce has buckets of one a day, in a slot of the tenant's and in one of the address's.
+const scarce = `
+domain: edge
+policies:
+  - {id: tokens, key: [tenant], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}
+  - {id: log, key: [tenant], algorithm: sliding-log, limit: 1, window: 24h, onStoreFailure: closed}
+  - {id: drained, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}
+`
+
+// TestWhatIsGivenBackIsNotMissed: many callers on other instances take the last of a bucket all the time, and have to give it back, since their
+// other bucket is drained. Whoever is denied for want of it is told to wait for a second at most, not for a day, and is not denied for it longer
+// than that.
+func TestWhatIsGivenBackIsNotMissed(t *testing.T) {
+	cluster := useCluster(t, scarce)
+	for _, id := range []string{"tokens", "log"} {
+		t.Run(id, func(t *testing.T) {
+			last := takeOf(t, scarce, id, policy.Part{Name: "tenant", Value: "acme"})
+			stop := holdLast(t, cluster.URLs(), last)
+			s := openStore(t, cluster.URLs())
+			defer s.Close()
+			cache := rejectcache.New(rejectcache.Options{Store: s})
+			look := last
+			look.Op, look.Cost = ratelimit.Peek, 1
+			tentative, final, r := 0, 0, ratelimit.Result{}
+			for end := time.Now().Add(patience); tentative < 20 && time.Now().Before(end); {
+				switch r = cache.Acquire(t.Context(), []ratelimit.Bucket{look}, nil)[0]; {
+				case r.Outcome != ratelimit.Denied:
+				case r.Tentative:
+					require.LessOrEqual(t, r.Wait, time.Second)
+					if r.Source == ratelimit.FromStore {
+						tentative++
+					}
+				case r.Source == ratelimit.FromStore:
+					final++ // what was taken came back later than in a second
+				}
+			}
+			stop()
+			t.Logf("%d tentative denials, %d others; %+v", tentative, final, cache.Stats())
+			require.Greater(t, tentative, 10*final)
+			time.Sleep(time.Second) // what whoever was denied was told, at most
+			require.Equal(t, ratelimit.Admitted, cache.Acquire(t.Context(), []ratelimit.Bucket{last}, nil)[0].Outcome)
+			for _, source := range []ratelimit.Source{ratelimit.FromStore, ratelimit.FromCache} {
+				r = cache.Acquire(t.Context(), []ratelimit.Bucket{last}, nil)[0]
+				require.Equal(t, ratelimit.Denied, r.Outcome)
+				require.Equal(t, source.String(), r.Source.String(), "that it is taken now is remembered")
+				require.False(t, r.Tentative)
+				require.Greater(t, r.Wait, 23*time.Hour)
+			}
+		})
+	}
+}
+
+func takeOf(t *testing.T, policies, id string, part policy.Part) ratelimit.Bucket {
+	t.Helper()
+	return ratelimit.Bucket{Key: policy.NewKey(part, id), Limits: limitsOf(t, policies, id), Op: ratelimit.Take, Cost: 1}
+}
+
+// holdLast has callers on two instances without a cache take last together with what is drained, until stop is called.
+func holdLast(t *testing.T, urls []string, last ratelimit.Bucket) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for instance := range 2 {
+		s := openStore(t, urls)
+		t.Cleanup(s.Close)
+		for caller := range 10 {
+			drained := takeOf(t, scarce, "drained", policy.Part{Name: "ip", Value: fmt.Sprintf("192.0.%d.%d", instance, caller)})
+			require.NoError(t, s.Acquire(ctx, []ratelimit.Bucket{drained}, nil)[0].Err)
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					s.Acquire(context.Background(), []ratelimit.Bucket{drained, last}, nil)
+				}
+			})
+		}
+	}
+	return func() {
+		cancel()
+		callers.Wait()
+	}
+}
