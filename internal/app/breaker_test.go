@@ -1,0 +1,187 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/internal/admin"
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
+)
+
+const byUser = `domain: edge
+policies:
+  - {id: open, match: {mode: open}, key: [user], algorithm: token-bucket, capacity: 1000000, refillPerDay: 1000000, onStoreFailure: open}
+  - {id: closed, match: {mode: closed}, key: [user], algorithm: token-bucket, capacity: 1000000, refillPerDay: 1000000, onStoreFailure: closed}
+`
+
+// breakerTimeout is the store timeout of these tests: a busy machine must not look like a failing shard.
+const breakerTimeout = 100 * time.Millisecond
+
+// late is how much longer a call may take: the machine may be busy.
+const late = 200 * time.Millisecond
+
+// shardedInstance is a service on a cluster, and for each of its primaries a user whose buckets are there.
+type shardedInstance struct {
+	*instance
+	cluster   *redistest.Cluster
+	primaries []*redistest.Server
+	users     []string
+}
+
+func onShards(t *testing.T, cluster *redistest.Cluster) *shardedInstance {
+	t.Helper()
+	opts, log := options(t, byUser)
+	opts.Store, opts.StoreTimeout, opts.Redis.URLs = "redis", breakerTimeout, cluster.URLs()
+	s := &shardedInstance{instance: newInstance(t, opts, log), cluster: cluster}
+	require.NoError(t, s.Start(t.Context()))
+	s.connect()
+	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
+	var err error
+	s.primaries, err = cluster.Primaries(t.Context())
+	require.NoError(t, err)
+	for _, p := range s.primaries {
+		for n := 0; ; n++ {
+			user := fmt.Sprint("user", n)
+			at, err := cluster.Primary(t.Context(), "rl:{user:"+user+"}:open")
+			require.NoError(t, err)
+			if at == p {
+				s.users = append(s.users, user)
+				break
+			}
+		}
+	}
+	return s
+}
+
+// by says who decided a call, and how long that took.
+func (s *shardedInstance) by(shard int, mode string) (source string, took time.Duration) {
+	s.t.Helper()
+	began := time.Now()
+	answer := s.call("user", s.users[shard], "mode", mode)
+	took = time.Since(began)
+	source = answer.GetDynamicMetadata().GetFields()["source"].GetStringValue()
+	require.Equal(s.t, source != "closed", answer.GetOverallCode() == rlsv3.RateLimitResponse_OK)
+	return source, took
+}
+
+// node is what the status page says of a node.
+func (s *shardedInstance) node(address string) admin.NodeStatus {
+	s.t.Helper()
+	nodes := s.status().Store.Redis.Nodes
+	i := slices.IndexFunc(nodes, func(n admin.NodeStatus) bool { return n.Node == address })
+	if i < 0 {
+		return admin.NodeStatus{}
+	}
+	return nodes[i]
+}
+
+// outage makes calls to all shards for a while, of which the first fails.
+func (s *shardedInstance) outage(lasting time.Duration) {
+	s.t.Helper()
+	var victims []time.Duration
+	for began := time.Now(); time.Since(began) < lasting; {
+		for shard := range s.users {
+			source, took := s.by(shard, "open")
+			require.Less(s.t, took, breakerTimeout+late)
+			if shard > 0 {
+				require.Equal(s.t, "store", source, "shard %d is well", shard)
+				continue
+			}
+			require.Equal(s.t, "open", source)
+			victims = append(victims, took)
+		}
+		source, took := s.by(0, "closed")
+		require.Equal(s.t, "closed", source)
+		require.Less(s.t, took, breakerTimeout+late)
+	}
+	slices.Sort(victims)
+	s.t.Logf("%d calls to the failed shard: half of them in %v, all in %v", len(victims), victims[len(victims)/2], victims[len(victims)-1])
+	require.Greater(s.t, len(victims), 10)
+	require.Less(s.t, victims[len(victims)/2], breakerTimeout/2, "most do not wait for it")
+}
+
+// recovers waits until the store decides for the shard that failed.
+func (s *shardedInstance) recovers() time.Duration {
+	s.t.Helper()
+	began := time.Now()
+	for {
+		if source, _ := s.by(0, "closed"); source == "store" {
+			return time.Since(began)
+		}
+		require.Less(s.t, time.Since(began), 10*time.Second)
+		time.Sleep(5 * time.Millisecond) // between calls, as from a client
+	}
+}
+
+// TestShardFails: the keys of one shard are decided by their policies' mode, in time, and the others by the store; and everything that tells
+// of it says so.
+func TestShardFails(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.Options{})
+	t.Run("stopped and continued", func(t *testing.T) {
+		s := onShards(t, cluster)
+		victim := s.primaries[0].Addr()
+		gauge := `envoy_rls_store_breaker_state{node="` + victim + `"}`
+		require.Equal(t, "0", s.metric(gauge))
+		require.Equal(t, "1", s.metric("envoy_rls_store_available"))
+		require.NoError(t, s.primaries[0].Pause())
+		s.outage(800 * time.Millisecond) // the cluster takes longer to replace it
+		require.NotEqual(t, "0", s.metric(gauge))
+		require.Equal(t, "0.75", s.metric("envoy_rls_store_available"))
+		require.Equal(t, 0.75, s.status().Store.Redis.Available)
+		told := s.node(victim)
+		require.NotEqual(t, "closed", told.Breaker)
+		require.Equal(t, "timeout", told.Reason)
+		require.WithinDuration(t, time.Now(), *told.Since, 10*time.Second)
+		code, _ := s.page("/readyz")
+		require.Equal(t, http.StatusOK, code)
+		require.Contains(t, s.log.String(), `level=WARN msg="a node of the store fails; each policy's onStoreFailure decides for it" node=`+victim+" reason=timeout")
+
+		require.NoError(t, s.primaries[0].Resume())
+		require.Less(t, s.recovers(), time.Second)
+		require.Equal(t, "0", s.metric(gauge))
+		require.Equal(t, "closed", s.node(victim).Breaker)
+		require.Contains(t, s.log.String(), `msg="a node of the store works again" node=`+victim)
+		require.NotEqual(t, "0", s.metric(`envoy_rls_store_late_replies_total{node="`+victim+`"}`), "the replies that came late")
+		require.Contains(t, s.text(), `envoy_rls_unanswered_buckets_total{mode="open",reason="withheld"}`)
+	})
+	t.Run("killed, and a replica promoted", func(t *testing.T) {
+		s := onShards(t, cluster)
+		victim := s.primaries[0]
+		victim.Kill()
+		s.outage(300 * time.Millisecond)
+		promotion := make(chan error, 1)
+		go func() {
+			_, err := cluster.AwaitPromotion(context.Background(), victim)
+			promotion <- err
+		}()
+		for waiting := true; waiting; {
+			select {
+			case err := <-promotion:
+				require.NoError(t, err)
+				waiting = false
+			default:
+				_, took := s.by(0, "open")
+				require.Less(t, took, breakerTimeout+late)
+				time.Sleep(time.Millisecond)
+			}
+		}
+		require.Less(t, s.recovers(), time.Second)
+		require.Eventually(t, func() bool {
+			s.by(0, "open")
+			n := s.node(victim.Addr())
+			return n.Node == "" || n.Breaker == "closed"
+		}, 5*time.Second, 50*time.Millisecond, "nothing is kept back for the node that is gone")
+	})
+}
+
+func (s *shardedInstance) text() string {
+	_, body := s.page("/metrics")
+	return body
+}
