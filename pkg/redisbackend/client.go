@@ -31,6 +31,8 @@ type client struct {
 	lost   error // why it is not known where buckets go
 
 	calls sync.Pool // of *call
+
+	heartbeat heartbeat
 }
 
 // routes lead from a slot to a node: always the same one, or that which the cluster names.
@@ -150,6 +152,7 @@ func (c *client) close() {
 	c.mu.Unlock()
 	c.end()
 	c.watch.Wait()
+	c.heartbeat.close()
 	var all sync.WaitGroup
 	for _, n := range nodes {
 		all.Go(n.close)

@@ -20,6 +20,7 @@ const (
 type node struct {
 	address string
 	client  *client
+	open    connect
 	queue   chan *call
 	used    atomic.Int64 // when last a call was added, or the node was made, in nanoseconds since the client started
 	up      atomic.Int32 // workers that have a connection, as far as they know
@@ -33,7 +34,7 @@ type connect func() *redis.Client
 
 func newNode(c *client, address string, open connect) *node {
 	ctx, stop := context.WithCancel(c.life)
-	n := &node{address: address, client: c, queue: make(chan *call, queueLength), stop: stop}
+	n := &node{address: address, client: c, open: open, queue: make(chan *call, queueLength), stop: stop}
 	n.used.Store(int64(c.now()))
 	n.warm.Add(c.options.workers())
 	for range c.options.workers() {
