@@ -26,6 +26,7 @@ type (
 		numbersView
 		Overrides      []overrideView `json:"overrides"`
 		OnStoreFailure string         `json:"onStoreFailure"`
+		Reconcile      *bool          `json:"reconcile,omitempty"` // local policies only
 		OnMissingKey   string         `json:"onMissingKey"`
 		Expose         string         `json:"expose"`
 		Advertise      string         `json:"advertise"`
@@ -88,6 +89,10 @@ func describePolicy(p *policy.Policy) policyView {
 		Mode:           word(p.Mode, "enforce", "shadow"),
 		Charge:         word(p.Charge, "prepaid", "postpaid"),
 		Normalize:      word(p.Normalize, "none", "lower"),
+	}
+	if p.OnStoreFailure == policy.Local {
+		reconcile := !p.NoReconcile
+		v.Reconcile = &reconcile
 	}
 	for _, o := range p.Overrides {
 		view := overrideView{

@@ -165,6 +165,8 @@ func fieldFaults() []faultCase {
 		onBucket("match of lists", "match: {plan: [[a]]}", 20, "a list holds values to compare with, not a list", "", true),
 		onBucket("match as text", "match: free", 12, "match is written as name: value, not as a single value", "", true),
 		onBucket("overrides as mapping", "overrides: {}", 16, "overrides is a list, not a mapping", "write overrides:\n  - {match: …, capacity: …, comment: …}", true),
+		onBucket("reconcile", "reconcile: no", 16, `reconcile cannot be "no"`, "", true),
+		{"reconcile of an open policy", with(with(bucketFile, "onStoreFailure: open"), "reconcile: false"), 8, 5, "reconcile goes with onStoreFailure: local only", "leave it out, or write onStoreFailure: local", true},
 		{"missing mode", without(bucketFile, "onStoreFailure"), 2, 5, `policy "a" needs onStoreFailure`, "write onStoreFailure: local, open or closed", true},
 		{"missing algorithm", without(bucketFile, "algorithm", "capacity", "refillPerMinute"), 2, 5, `policy "a" needs algorithm`, "write algorithm: token-bucket or sliding-log", true},
 		{"missing key", without(bucketFile, "key"), 2, 5, `policy "a" needs key`, "write key: [] for one bucket that all requests share", true},

@@ -15,7 +15,7 @@ const maxKey = 8
 var policyFields = []string{
 	"id", "name", "match", "key", "hashTag", "algorithm",
 	"capacity", "refillPerSecond", "refillPerMinute", "refillPerHour", "refillPerDay", "overdraft", "limit", "window",
-	"onStoreFailure", "onMissingKey", "expose", "advertise", "mode", "charge", "normalize", "overrides",
+	"onStoreFailure", "reconcile", "onMissingKey", "expose", "advertise", "mode", "charge", "normalize", "overrides",
 }
 
 // algorithms are those of pkg/algorithm's table.
@@ -28,6 +28,8 @@ var algorithms = func() (choices []choice[algorithm.Kind]) {
 }()
 
 var failureModes = []choice[FailureMode]{{"local", Local}, {"open", Open}, {"closed", Closed}}
+
+var reconciles = []choice[bool]{{"true", true}, {"false", false}}
 
 var missingKeys = []choice[MissingKey]{{"skip", SkipPolicy}, {"deny", DenyRequest}}
 
@@ -131,6 +133,7 @@ func (l *loader) keyAttributes(f field) (names []string, places []Position) {
 func (l *loader) behaviour(p *Policy, o *object) {
 	l.missing(o, "onStoreFailure", "write onStoreFailure: local, open or closed")
 	p.OnStoreFailure = choose(l, o, "onStoreFailure", failureModes)
+	l.reconcile(p, o)
 	p.OnMissingKey = orDefault(choose(l, o, "onMissingKey", missingKeys), SkipPolicy)
 	if p.OnStoreFailure == Closed && !o.has("onMissingKey") {
 		p.OnMissingKey = DenyRequest
@@ -140,6 +143,19 @@ func (l *loader) behaviour(p *Policy, o *object) {
 	p.Mode = orDefault(choose(l, o, "mode", modes), Enforce)
 	p.Charge = orDefault(choose(l, o, "charge", charges), Prepaid)
 	p.Normalize = orDefault(choose(l, o, "normalize", normalizes), NormalizeNone)
+}
+
+// reconcile reads whether the store learns of what it missed: of local shares only.
+func (l *loader) reconcile(p *Policy, o *object) {
+	f, ok := o.fields["reconcile"]
+	if !ok {
+		return
+	}
+	on := choose(l, o, "reconcile", reconciles)
+	p.NoReconcile = !on && !o.meant["reconcile"]
+	if p.OnStoreFailure != Local && p.OnStoreFailure != 0 {
+		l.fault(f.key, "leave it out, or write onStoreFailure: local", "reconcile goes with onStoreFailure: local only")
+	}
 }
 
 func orDefault[T comparable](value, otherwise T) T {

@@ -158,12 +158,14 @@ type Policy struct {
 	Overrides []Override
 
 	OnStoreFailure FailureMode
-	OnMissingKey   MissingKey
-	Expose         Expose
-	Advertise      Advertise
-	Mode           Mode
-	Charge         Charge
-	Normalize      Normalize
+	// NoReconcile says that what was admitted locally, while the store failed, is not charged to it afterwards.
+	NoReconcile  bool
+	OnMissingKey MissingKey
+	Expose       Expose
+	Advertise    Advertise
+	Mode         Mode
+	Charge       Charge
+	Normalize    Normalize
 
 	// Index numbers the policies of a Set from 0 in file order.
 	Index int

@@ -48,7 +48,7 @@ func (c *Call) addBucket(hit *policy.Hit, check *Check) {
 	c.places = append(c.places, len(c.decision.Checks))
 	c.buckets = append(c.buckets, Bucket{
 		Key: hit.Key, Limits: hit.Numbers.Limits, Overdraft: hit.Numbers.Overdraft, Cost: check.Cost, Op: check.Op,
-		Shadow: hit.Policy.Mode == policy.Shadow, OnFailure: hit.Policy.OnStoreFailure,
+		Shadow: hit.Policy.Mode == policy.Shadow, OnFailure: hit.Policy.OnStoreFailure, NoReconcile: hit.Policy.NoReconcile,
 	})
 }
 

@@ -48,6 +48,8 @@ type Bucket struct {
 	// OnFailure is what answers when the bucket cannot be counted. A store that must forget buckets for want of room never
 	// forgets a policy.Closed one to the benefit of the client. The zero value is taken for policy.Open.
 	OnFailure policy.FailureMode
+	// NoReconcile says that what a policy.Local bucket admits while the store fails is not charged to the store afterwards.
+	NoReconcile bool
 	// Before and At are, for Undo only, those of the Result of the Take that is given back.
 	Before float64
 	At     int64
