@@ -28,6 +28,18 @@ type Options struct {
 	// Shard names the shard that has the bucket with this key: what fails or works as one. It asks nobody and keeps nothing. An empty name is
 	// a shard like any other: where buckets are whose place is not known. Nil: the store is one shard.
 	Shard func(key []byte) string
+	// Local keeps the buckets of policies whose onStoreFailure is local while Store fails: it is asked about this instance's shares of
+	// limits. Nil: those are admitted.
+	Local ratelimit.Store
+	// Instances says who shares a limit. It must be quick. Nil: this instance is alone.
+	Instances func() Instances
+	// Seen is for how many buckets it is remembered what Store last said that they have left; default 320,000, which take 8 MB.
+	Seen int
+	// MaxDebts is for how many buckets it is remembered what Store is to be charged afterwards; default 65,536, which take 300 bytes
+	// each and the length of the key.
+	MaxDebts int
+	// Timeout bounds a call for which Store is first charged what it missed: it then asks twice. 0: Store's own limits do.
+	Timeout time.Duration
 	// Classify says what an error of Store tells of a shard. Nil: any error is trouble, but that of a context which ended.
 	Classify func(error) Fault
 	// OnFailure, if set, is told of each bucket that Store could not decide, and why, before Acquire returns: an error of Store, or
@@ -55,6 +67,8 @@ type Fault struct {
 	Reason string
 	// Sent is when the call was made that failed. Zero: it is not known, and the fault is taken for new.
 	Sent time.Time
+	// MayHaveRun says that the call may have been carried out all the same.
+	MayHaveRun bool
 	// Trouble says that other calls to the shard fail, too, and that waiting may help. It opens the breaker.
 	Trouble bool
 }
@@ -63,7 +77,7 @@ type Fault struct {
 type Store struct {
 	options Options
 	shards  shards
-	local   local
+	local   *local
 	trips   sync.Pool // of *trip
 	undos   undos
 }
@@ -73,7 +87,8 @@ var _ ratelimit.Store = (*Store)(nil)
 // New makes a Store.
 func New(o Options) *Store {
 	o.setDefaults()
-	s := &Store{options: o, shards: newShards(&o), undos: undos{store: o.Store, tell: o.OnUndo}}
+	s := &Store{options: o, shards: newShards(&o), undos: undos{store: o.Store, tell: o.OnUndo}, local: newLocal(&o)}
+	s.local.charge, s.local.condition = s.charge, s.condition
 	s.trips.New = func() any { return new(trip) }
 	return s
 }
@@ -81,6 +96,12 @@ func New(o Options) *Store {
 func (o *Options) setDefaults() {
 	if o.Shard == nil {
 		o.Shard = func([]byte) string { return "" }
+	}
+	if o.Instances == nil {
+		o.Instances = func() Instances { return Instances{} }
+	}
+	if o.MaxDebts <= 0 {
+		o.MaxDebts = defaultDebts
 	}
 	if o.Classify == nil {
 		o.Classify = classify
@@ -103,16 +124,21 @@ func (o *Options) setDefaults() {
 }
 
 func classify(err error) Fault {
-	return Fault{Reason: "error", Trouble: !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)}
+	return Fault{Reason: "error", MayHaveRun: true, Trouble: !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)}
 }
 
-// Close waits for what is being given back, a second at most. After it nothing is given back any more.
-func (s *Store) Close() { s.undos.close() }
+// Close has Store charged what it missed, as far as it can be, and waits for what is being given back: a second at most for each.
+// After it nothing is charged or given back any more in the background.
+func (s *Store) Close() {
+	s.local.close()
+	s.undos.close()
+}
 
 // Acquire implements ratelimit.Store. No result carries an error.
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
-	if s.shards.untroubled() {
+	if s.shards.untroubled() && !s.local.owes() {
 		results = s.options.Store.Acquire(ctx, buckets, results)
+		s.local.watch(buckets, results)
 		if failed(results) {
 			s.recover(buckets, results)
 		}
@@ -151,8 +177,12 @@ func (s *Store) acquireCarefully(ctx context.Context, buckets []ratelimit.Bucket
 	if t.withheld > 0 {
 		s.options.OnWithheld()
 	}
+	ctx, cancel := t.payFirst(ctx)
+	defer cancel()
 	t.send(ctx)
 	t.record(sent)
+	t.hold()
+	s.local.watch(t.buckets, t.results)
 	if failed(t.results) {
 		t.answer()
 	}

@@ -23,9 +23,11 @@ type trip struct {
 	results []ratelimit.Result
 
 	shards   []visit
-	shardOf  []int // the index in shards for each bucket, once asked
-	withheld int   // buckets that are not sent
-	looking  bool  // the request is denied anyway: what is sent charges nothing
+	shardOf  []int   // the index in shards for each bucket, once asked
+	withheld int     // buckets that are not sent
+	owing    []owing // of each bucket; none: nothing is owed for any
+	toPay    []int   // buckets for which it is not known yet
+	looking  bool    // the request is denied anyway: what is sent charges nothing
 
 	sent        []ratelimit.Bucket // if they are not all buckets as they came
 	sentAt      []int              // where they stand in buckets
@@ -62,7 +64,7 @@ func (t *trip) end() {
 	clear(t.sentResults)
 	clear(t.errs)
 	t.shards, t.shardOf, t.local, t.errs = t.shards[:0], t.shardOf[:0], t.local[:0], t.errs[:0]
-	t.sent, t.sentAt, t.sentResults = t.sent[:0], t.sentAt[:0], t.sentResults[:0]
+	t.sent, t.sentAt, t.sentResults, t.owing = t.sent[:0], t.sentAt[:0], t.sentResults[:0], t.owing[:0]
 	t.store, t.buckets, t.results = nil, nil, nil
 	s.trips.Put(t)
 }
@@ -110,7 +112,12 @@ func (t *trip) send(ctx context.Context) {
 			continue
 		}
 		b := t.buckets[i]
-		if t.looking && b.Op == ratelimit.Take {
+		switch {
+		case t.owes(i) == unpaid:
+			continue
+		case t.owes(i) == looked:
+			b.Op, b.Cost = ratelimit.Peek, 1
+		case t.looking && b.Op == ratelimit.Take:
 			b.Op = ratelimit.Peek
 		}
 		t.sent, t.sentAt = append(t.sent, b), append(t.sentAt, i)
@@ -130,7 +137,7 @@ func (t *trip) record(sent time.Duration) {
 		switch err := t.results[i].Err; {
 		case err == nil && len(t.shardOf) > 0:
 			t.shards[t.shardOf[i]].worked = true
-		case err != nil && err != ErrOpen: //nolint:errorlint // it is that value and no other
+		case err != nil && err != ErrOpen && err != ErrOwed: //nolint:errorlint // they are those values and no others
 			t.blame(i, err)
 		}
 	}
@@ -228,8 +235,8 @@ func comeBack(wait time.Duration) time.Duration {
 
 // deny gives back what was charged for a request that is denied, and what turns out to have been.
 func (t *trip) deny(byStore bool) {
-	for _, err := range t.errs {
-		if err != nil && err != ErrOpen { //nolint:errorlint // as above
+	for i, err := range t.errs {
+		if err != nil && err != ErrOpen && t.owes(i) != unpaid { //nolint:errorlint // as above
 			t.store.options.Regret(err)
 		}
 	}

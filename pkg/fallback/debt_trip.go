@@ -1,0 +1,163 @@
+package fallback
+
+import (
+	"context"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// owing is what stands between a bucket and a decision by the store.
+type owing uint8
+
+const (
+	// paid: nothing.
+	paid owing = iota + 1
+	// unpaid: the store has not been charged what it missed. The bucket's result says why.
+	unpaid
+	// looked: as unpaid, but a look at the bucket finds out whether the store is back.
+	looked
+)
+
+// owes is paid if nobody has asked.
+func (t *trip) owes(i int) owing {
+	if len(t.owing) == 0 {
+		return paid
+	}
+	return t.owing[i]
+}
+
+// payFirst has the store charged what it missed of the call's buckets. Where somebody else is at it already, it waits for that. The context
+// is for the rest of the call.
+func (t *trip) payFirst(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !t.store.local.owes() {
+		return ctx, func() {}
+	}
+	cancel := func() {}
+	if t.store.options.Timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, t.store.options.Timeout)
+	}
+	t.owing, t.toPay = append(t.owing, make([]owing, len(t.buckets))...), t.toPay[:0]
+	for i := range t.buckets {
+		if t.owing[i] = paid; t.shards[t.shardOf[i]].through {
+			t.toPay = append(t.toPay, i)
+		}
+	}
+	for len(t.toPay) > 0 {
+		t.payOnce(ctx)
+	}
+	for _, state := range t.owing {
+		if state != paid {
+			t.withheld++
+		}
+	}
+	return ctx, cancel
+}
+
+// payOnce pays for the buckets in toPay what nobody else is paying, and leaves there those for which somebody was.
+func (t *trip) payOnce(ctx context.Context) {
+	l := t.store.local
+	var mine payment
+	var at []int // whose debts are in mine
+	var waits []<-chan struct{}
+	now, waiting := l.now(), t.toPay[:0]
+	for _, i := range t.toPay {
+		c, state, wait := l.claim(&t.buckets[i], now, t.shards[t.shardOf[i]].breaker.sound())
+		t.owing[i] = state
+		switch {
+		case wait != nil:
+			waiting, waits = append(waiting, i), append(waits, wait)
+		case state == unpaid:
+			mine.add(c)
+			at = append(at, i)
+		}
+	}
+	l.pay(ctx, &mine, t.store.options.Store.Acquire)
+	for j, i := range at {
+		if err := mine.results[j].Err; err != nil {
+			t.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: err}
+			continue
+		}
+		t.owing[i] = paid
+	}
+	t.toPay = waiting[:0]
+	for j, i := range waiting {
+		select {
+		case <-ctx.Done():
+			t.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: ErrOwed}
+		case <-waits[j]:
+			t.toPay = append(t.toPay, i)
+		}
+	}
+}
+
+// hold keeps from the caller what the store said about buckets that it was only asked to look at.
+func (t *trip) hold() {
+	for i := range t.owing {
+		if t.owing[i] == looked && t.results[i].Err == nil {
+			t.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: ErrOwed}
+		}
+	}
+}
+
+// owes reports whether anything is owed to the store.
+func (l *local) owes() bool { return l.debts.count.Load() > 0 }
+
+// claim takes on what is owed for a bucket: then it is unpaid and wait is nil. If somebody else is paying, it is unpaid and wait is closed
+// when that is over. A store that is not sound is looked at first: what is sent to one that fails may be lost.
+func (l *local) claim(b *ratelimit.Bucket, now int64, sound bool) (c claim, state owing, wait <-chan struct{}) {
+	id := l.ids.Identify(b.Key.Bytes())
+	s := l.debts.stripe(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.owed[id]
+	switch {
+	case e == nil:
+		return c, paid, nil
+	case !sound:
+		return c, looked, nil
+	}
+	c, mine, wait := l.debts.claimLocked(s, id, e, now)
+	if mine || wait != nil {
+		return c, unpaid, wait
+	}
+	return c, paid, nil
+}
+
+// charge asks the store in the background, as far as its breakers let it.
+func (s *Store) charge(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	if cap(results) < len(buckets) {
+		results = make([]ratelimit.Result, len(buckets))
+	}
+	t := s.trips.Get().(*trip)
+	t.begin(s, buckets, results[:len(buckets)])
+	sent := s.shards.now()
+	t.ask(sent)
+	t.send(ctx)
+	t.record(sent)
+	results = t.results
+	t.end()
+	return results
+}
+
+// condition is that of a bucket's shard.
+func (s *Store) condition(key []byte) condition {
+	b := s.shards.find(s.options.Shard(key))
+	if b.sound() {
+		return answers
+	}
+	if time.Duration(b.until.Load()) <= s.shards.now() {
+		return askAgain
+	}
+	return fails
+}
+
+// sound reports that the shard's last call has not failed. A nil breaker is one of a shard that has not failed lately.
+func (b *breaker) sound() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state == StateClosed && b.fails == 0
+}

@@ -1,0 +1,126 @@
+package fallback
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+const (
+	seenWays    = 5 // in two cache lines, with the lock
+	defaultSeen = 320_000
+	leastSeen   = 16 * seenWays
+)
+
+// seen remembers what the store last said that buckets have left, for when it cannot say any more. It is a table of fixed size: where
+// there is no room the oldest goes. A bucket that is not in it is taken for full, so that what is forgotten admits a client at most its
+// capacity over all instances.
+//
+// It is written with each answer about a bucket that could be decided locally. Its locks cover a few buckets each, and are held for
+// a few writes to memory.
+type seen struct {
+	mask uint64
+	sets []seenSet
+}
+
+// seenSet is as long as two cache lines.
+type seenSet struct {
+	mu    sync.Mutex
+	slots [seenWays]seenSlot
+}
+
+// seenSlot is one bucket. tag is half of the identity, the other half chooses the set.
+type seenSlot struct {
+	tag       uint64
+	remaining float64
+	at        int64 // nanoseconds on the owner's clock, never 0; 0: free
+}
+
+func newSeen(entries int) *seen {
+	if entries <= 0 {
+		entries = defaultSeen
+	}
+	sets := 1
+	for sets*seenWays < max(entries, leastSeen) {
+		sets *= 2
+	}
+	return &seen{mask: uint64(sets - 1), sets: make([]seenSet, sets)}
+}
+
+// note remembers what a bucket has left at a time.
+func (s *seen) note(id policy.Identity, remaining float64, at int64) {
+	set := &s.sets[id.A&s.mask]
+	set.mu.Lock()
+	slot, oldest := 0, int64(math.MaxInt64)
+	for i := range set.slots {
+		if e := &set.slots[i]; e.tag == id.B {
+			slot = i
+			break
+		} else if e.at < oldest {
+			slot, oldest = i, e.at
+		}
+	}
+	set.slots[slot] = seenSlot{id.B, remaining, at}
+	set.mu.Unlock()
+}
+
+// forget makes a bucket one that was never seen.
+func (s *seen) forget(id policy.Identity) {
+	set := &s.sets[id.A&s.mask]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	for i := range set.slots {
+		if set.slots[i].tag == id.B {
+			set.slots[i] = seenSlot{}
+		}
+	}
+}
+
+// remaining is the most that a bucket can have left at a time, as far as was seen: nobody may have spent anything since.
+func (s *seen) remaining(id policy.Identity, l *algorithm.Limits, at int64) float64 {
+	set := &s.sets[id.A&s.mask]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	for i := range set.slots {
+		e := &set.slots[i]
+		if e.tag != id.B || e.at == 0 {
+			continue
+		}
+		passed := max(0, at-e.at) / int64(time.Microsecond)
+		if l.Kind == algorithm.SlidingLog {
+			if passed >= l.Window {
+				return l.Capacity
+			}
+			return min(l.Capacity, e.remaining)
+		}
+		return min(l.Capacity, e.remaining+float64(float64(passed)*l.Rate))
+	}
+	return l.Capacity
+}
+
+// Learn takes in what Store said to a call of which Acquire did not wait for the end.
+func (s *Store) Learn(buckets []ratelimit.Bucket, results []ratelimit.Result) {
+	s.local.watch(buckets, results)
+}
+
+// watch learns from the store's answers. It is on the path of every decision.
+func (l *local) watch(buckets []ratelimit.Bucket, results []ratelimit.Result) {
+	if l.store == nil {
+		return
+	}
+	now := int64(0)
+	for i := range buckets {
+		b, r := &buckets[i], &results[i]
+		if b.OnFailure != policy.Local || r.Err != nil || r.Source != ratelimit.FromStore {
+			continue
+		}
+		if now == 0 {
+			now = l.now()
+		}
+		l.seen.note(l.ids.Identify(b.Key.Bytes()), r.Remaining, now)
+	}
+}
