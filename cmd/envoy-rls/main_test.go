@@ -167,7 +167,7 @@ func TestUnknownVariables(t *testing.T) {
 func TestEveryFlagOfServeHasAVariable(t *testing.T) {
 	values := map[string]string{
 		"store": "redis", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error",
-		"redis-url": "redis://a redis://b", "redis-mode": "cluster", "redis-pool-size": "7", "store-timeout": "9ms",
+		"redis-url": "redis://a redis://b", "redis-mode": "cluster", "redis-pool-size": "7", "store-timeout": "9ms", "instances": "7",
 	}
 	cmd := newServe()
 	flags := regexp.MustCompile(`(?m)^ +--([a-z-]+)`).FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1)

@@ -21,6 +21,7 @@ func redisFlags(cmd *cobra.Command, opts *app.Options, mode *choice) {
 	flags.StringVar(&r.CertFile, "redis-cert-file", "", "certificate to show (PEM)")
 	flags.StringVar(&r.KeyFile, "redis-key-file", "", "its key (PEM)")
 	flags.DurationVar(&opts.StoreTimeout, "store-timeout", 5*time.Millisecond, "how long a decision waits for Redis")
+	flags.IntVar(&opts.Instances, "instances", 0, "instances there are at the least while Redis has not told (0: this one)")
 }
 
 // urls is a flag that may be given several times, or several URLs at once with space between them. It shows none of them: there may

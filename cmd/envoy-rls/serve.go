@@ -18,7 +18,7 @@ import (
 
 var serveFlags = []string{
 	"policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
-	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "drain-delay", "log-format", "log-level",
+	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "log-format", "log-level",
 }
 
 func newServe() *cobra.Command {

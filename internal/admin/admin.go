@@ -80,6 +80,8 @@ type RedisStatus struct {
 	Nodes     []NodeStatus `json:"nodes"` // those that calls have gone to lately
 	// MayEvict is whether a node may forget buckets when its memory runs short; left out while that is unknown.
 	MayEvict *bool `json:"mayEvict,omitempty"`
+	// Instances is how many share the limits, as far as this one knows.
+	Instances int `json:"instances"`
 }
 
 // NodeStatus tells of one node of the store. While its breaker is not closed, policies' onStoreFailure decides about the buckets that it has.

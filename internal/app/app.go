@@ -37,6 +37,9 @@ type Options struct {
 	Redis RedisOptions
 	// StoreTimeout is how long a decision waits for Redis at most. 0: 5 ms.
 	StoreTimeout time.Duration
+	// Instances is how many instances share the limits at the least, for what each of them may admit while Redis does not answer. They
+	// count each other through Redis; 0: until it has answered once, each takes itself for the only one.
+	Instances int
 	// MaxBuckets bounds the store in memory. At least 16; 0: the store's own default.
 	MaxBuckets int
 	// DrainDelay is how long the service goes on answering after it has said that it will stop, so that every Envoy hears of it.
@@ -109,6 +112,9 @@ func New(opts Options) (*App, error) {
 // mostBuckets is the largest bound that is taken for one: about a terabyte.
 const mostBuckets = 10_000_000_000
 
+// mostInstances is as many as a heartbeat lists.
+const mostInstances = 1024
+
 func (o *Options) complete() error {
 	var faults []error
 	faults = append(faults, o.completePolicies())
@@ -126,6 +132,12 @@ func (o *Options) complete() error {
 	}
 	if o.MaxBuckets > mostBuckets {
 		faults = append(faults, fmt.Errorf("max-buckets: %d is more than %d: no machine has the memory", o.MaxBuckets, mostBuckets))
+	}
+	if o.Instances < 0 || o.Instances > mostInstances {
+		faults = append(faults, fmt.Errorf("instances: %d is not from 0 to %d", o.Instances, mostInstances))
+	}
+	if o.Store != storeRedis && o.Instances != 0 {
+		faults = append(faults, fmt.Errorf("instances: the store is %s; want store redis", o.Store))
 	}
 	if o.DrainDelay < 0 {
 		faults = append(faults, fmt.Errorf("drain-delay: %v is negative", o.DrainDelay))

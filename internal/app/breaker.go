@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -16,6 +17,7 @@ func (a *App) fallbackOptions() fallback.Options {
 		Store: a.redis, Shard: a.redis.Node, Classify: a.classify(),
 		OnFailure: a.unanswered(), OnUndo: a.undone, OnTransition: a.breakerChanged(),
 		OnWithheld: a.redis.Relearn,
+		Local:      localStore(), Instances: a.fleet.Instances, Timeout: a.storeTimeout(),
 		Regret: func(err error) {
 			var e *redisbackend.Error
 			if errors.As(err, &e) {
@@ -30,8 +32,11 @@ func (a *App) unanswered() func(*ratelimit.Bucket, error) {
 	modes := map[policy.FailureMode]string{policy.Local: "local", policy.Open: "open", policy.Closed: "closed"}
 	return func(b *ratelimit.Bucket, err error) {
 		reason := string(redisbackend.ReasonOf(err))
-		if errors.Is(err, fallback.ErrOpen) {
+		switch {
+		case errors.Is(err, fallback.ErrOpen):
 			reason = string(redisbackend.ReasonWithheld)
+		case errors.Is(err, fallback.ErrOwed):
+			reason = "owing"
 		}
 		a.metrics.OnUnanswered(modes[b.OnFailure], reason)
 	}
@@ -53,17 +58,13 @@ func trouble(r redisbackend.Reason) bool {
 
 // classify says what an error of Redis tells of the node. That a caller's time was up tells something only if it was not short.
 func (a *App) classify() func(error) fallback.Fault {
-	enough := a.opts.StoreTimeout
-	if enough == 0 {
-		enough = redisbackend.DefaultTimeout
-	}
-	enough /= 2
+	enough := a.storeTimeout() / 2
 	return func(err error) fallback.Fault {
 		var e *redisbackend.Error
 		if !errors.As(err, &e) {
 			return fallback.Fault{}
 		}
-		f := fallback.Fault{Shard: e.Node, Reason: string(e.Reason), Sent: e.Began, Trouble: trouble(e.Reason)}
+		f := fallback.Fault{Shard: e.Node, Reason: string(e.Reason), Sent: e.Began, MayHaveRun: e.MayHaveRun, Trouble: trouble(e.Reason)}
 		if e.Reason == redisbackend.ReasonTimeout || e.Reason == redisbackend.ReasonUnsent {
 			f.Trouble = e.Waited >= enough && e.Node != ""
 		}
@@ -77,6 +78,7 @@ func (a *App) late(c *redisbackend.Call) {
 		a.metrics.OnLateReply(c.Node)
 	}
 	a.cache.Learn(c.Buckets, c.Results, c.Queued)
+	a.fallback.Learn(c.Buckets, c.Results)
 }
 
 // breakerChanged counts the changes of breakers, and tells the log when one opens and when it closes: once a second for each node at
@@ -102,4 +104,12 @@ func (a *App) breakerChanged() func(fallback.Transition) {
 			logs.Clear()
 		}
 	}
+}
+
+// storeTimeout is how long a decision waits for Redis at most.
+func (a *App) storeTimeout() time.Duration {
+	if a.opts.StoreTimeout == 0 {
+		return redisbackend.DefaultTimeout
+	}
+	return a.opts.StoreTimeout
 }

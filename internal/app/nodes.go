@@ -8,7 +8,7 @@ import (
 
 // redisStatus joins what the store and the breakers know of its nodes.
 func (a *App) redisStatus() *admin.RedisStatus {
-	s := &admin.RedisStatus{Nodes: []admin.NodeStatus{}, MayEvict: a.eviction.mayEvict()}
+	s := &admin.RedisStatus{Nodes: []admin.NodeStatus{}, MayEvict: a.eviction.mayEvict(), Instances: a.fleet.Instances().Count}
 	at := map[string]int{}
 	add := func(n admin.NodeStatus) int {
 		if i, ok := at[n.Node]; ok {

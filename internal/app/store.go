@@ -44,6 +44,7 @@ type stores struct {
 
 	redis    *redisbackend.Store
 	fallback *fallback.Store
+	fleet    *fallback.Fleet
 	eviction eviction
 	warmed   atomic.Bool // calls before that are not counted
 }
@@ -66,6 +67,7 @@ func (a *App) openStore() (ratelimit.Store, error) {
 	if a.redis, err = redisbackend.New(a.redisOptions()); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
+	a.fleet = a.newFleet()
 	a.fallback = fallback.New(a.fallbackOptions())
 	a.cache = rejectcache.New(rejectcache.Options{Store: a.fallback})
 	return a.cache, nil
@@ -157,6 +159,7 @@ func (a *App) startStore() error {
 		return fmt.Errorf("redis: %w", err)
 	}
 	a.warm(context.Background())
+	a.startFleet()
 	a.closers.push(func(context.Context) error {
 		a.fallback.Close()
 		a.redis.Close()
@@ -172,7 +175,7 @@ func (a *App) storeMetrics(o *metrics.Options) {
 		return metrics.Cache{Denials: s.Denials, Learnt: s.Learnt}
 	}
 	if a.redis != nil {
-		o.Shared = a.sharedState
+		o.Shared, o.Shares = a.sharedState, a.sharesState
 		return
 	}
 	o.Store = a.memoryState

@@ -25,6 +25,8 @@ type Options struct {
 	Store func() Store
 	// Cache, if set, gives the counts of the rejection cache at each scrape.
 	Cache func() Cache
+	// Shares, if set, gives what instances decide by their shares while the store fails, at each scrape.
+	Shares func() Shares
 	// Shared, if set, gives the state of a store that instances share at each scrape. Only then may its hooks be called.
 	Shared func() Shared
 	// ReloadFailing, if set, tells at each scrape whether the policy files say something that could not be loaded.
@@ -87,6 +89,9 @@ func New(o Options) *Metrics {
 	}
 	if o.Cache != nil {
 		m.registry.MustRegister(cacheCollector(o.Cache))
+	}
+	if o.Shares != nil {
+		m.registry.MustRegister(sharesCollector(o.Shares))
 	}
 	if o.Shared != nil {
 		m.countShared(o.Shared)
