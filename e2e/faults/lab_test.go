@@ -45,12 +45,13 @@ type lab struct {
 	witness *faults.Witness
 }
 
-// labSetup says what a lab is like. The zero value of all but the cluster is good.
+// labSetup says what a lab is like. The zero value of all but the cluster, or the server, is good.
 type labSetup struct {
 	cluster   *redistest.Cluster
-	urls      []string // none: the cluster's
-	policies  string   // none: mixed
-	instances int      // 0: 2
+	server    *redistest.Server // in place of the cluster
+	urls      []string          // none: the cluster's
+	policies  string            // none: mixed
+	instances int               // 0: 2
 	timeout   time.Duration
 	args, env []string // further ones of the service
 }
@@ -61,9 +62,11 @@ func newLab(t *testing.T, s labSetup) *lab {
 	l := &lab{T: t, cluster: s.cluster}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for shard := range shards {
-		_, err := l.primary(shard).Do(ctx, "FLUSHALL")
-		require.NoError(t, err)
+	if s.cluster != nil {
+		for shard := range shards {
+			_, err := l.primary(shard).Do(ctx, "FLUSHALL")
+			require.NoError(t, err)
+		}
 	}
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
 	if s.policies == "" {
@@ -74,7 +77,10 @@ func newLab(t *testing.T, s labSetup) *lab {
 		s.timeout = storeTimeout
 	}
 	args := []string{"serve", "--policies", policies, "--store", "redis", "--store-timeout", s.timeout.String(), "--drain-delay", "0s"}
-	if s.urls == nil {
+	switch {
+	case s.server != nil:
+		s.urls = []string{s.server.URL()}
+	case s.urls == nil:
 		s.urls = s.cluster.URLs()
 	}
 	for _, url := range s.urls {

@@ -36,7 +36,7 @@ func TestPrimaryKilled(t *testing.T) {
 // unseenAt is how much the replica of the victim has not seen, at most, of what was taken from the scarce bucket until the primary was gone. The
 // primary sends what it has counted at once: the replica has seen all but the last of it.
 func unseenAt(r *faults.Record, gone time.Duration) int {
-	return admittedIn(faults.Span{From: gone - 100*time.Millisecond, To: gone + 500*time.Millisecond}, r, victim, "scarce")
+	return admittedIn(faults.Span{From: gone - 300*time.Millisecond, To: gone + 500*time.Millisecond}, r, victim, "scarce")
 }
 
 // TestPrimaryPaused: SIGSTOP of a primary, for less time than the cluster waits before it promotes the replica, and SIGCONT.

@@ -28,7 +28,13 @@ func openStore(t *testing.T, cluster *redistest.Cluster) *redisbackend.Store {
 
 // bucket is that of a tenant under a policy, for one call of cost 1.
 func bucket(tenant, id string, l algorithm.Limits, op ratelimit.Op) ratelimit.Bucket {
-	return ratelimit.Bucket{Key: policy.NewKey(policy.Part{Name: "tenant", Value: tenant}, id), Limits: l, Op: op, Cost: 1}
+	b := bucketOf("tenant", tenant, id, l)
+	b.Op = op
+	return b
+}
+
+func bucketOf(attribute, value, id string, l algorithm.Limits) ratelimit.Bucket {
+	return ratelimit.Bucket{Key: policy.NewKey(policy.Part{Name: attribute, Value: value}, id), Limits: l, Cost: 1}
 }
 
 // acquire does one operation, which must succeed.
