@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,15 +12,18 @@ import (
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
 	"github.com/envoy-rls/envoy-rls/pkg/rejectcache"
 )
 
-// scarce has buckets of one a day, in a slot of the tenant's and in one of the address's.
+// scarce has buckets of which little comes back, in a slot of the tenant's, and others in one of the address's.
 const scarce = `
 domain: edge
 policies:
   - {id: tokens, key: [tenant], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}
   - {id: log, key: [tenant], algorithm: sliding-log, limit: 1, window: 24h, onStoreFailure: closed}
+  - {id: refilled, key: [tenant], algorithm: token-bucket, capacity: 10, refillPerSecond: 1, onStoreFailure: closed}
+  - {id: ample, key: [ip], algorithm: token-bucket, capacity: 1000000, refillPerDay: 1000000, onStoreFailure: closed}
   - {id: drained, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: closed}
 `
 
@@ -93,4 +97,41 @@ func holdLast(t *testing.T, urls []string, last ratelimit.Bucket) (stop func()) 
 		cancel()
 		callers.Wait()
 	}
+}
+
+// TestATentativeDenialSparesRedisTheNextCalls: where requests go over two slots, a drained bucket that refills once a second has a take that may
+// be undone nearly all the time. Whoever goes on calling still costs Redis next to nothing.
+func TestATentativeDenialSparesRedisTheNextCalls(t *testing.T) {
+	cluster := useCluster(t, scarce)
+	var cache *rejectcache.Cache
+	var calls, decisions atomic.Int64
+	s, err := redisbackend.New(redisbackend.Options{
+		URLs: cluster.URLs(), Timeout: patience,
+		OnCall: func(*redisbackend.Call) { calls.Add(1) },
+		OnUndo: func(buckets []ratelimit.Bucket) {
+			for _, b := range buckets {
+				cache.Forget(b.Key, 0)
+			}
+		},
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.Start(t.Context()))
+	defer s.Close()
+	cache = rejectcache.New(rejectcache.Options{Store: s})
+	request := []ratelimit.Bucket{
+		takeOf(t, scarce, "refilled", policy.Part{Name: "tenant", Value: "acme"}), takeOf(t, scarce, "ample", policy.Part{Name: "ip", Value: "192.0.2.1"}),
+	}
+	var callers sync.WaitGroup
+	end := time.Now().Add(2 * time.Second)
+	for range 8 {
+		callers.Go(func() {
+			for time.Now().Before(end) {
+				cache.Acquire(context.Background(), request, nil)
+				decisions.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	t.Logf("%d decisions, %d calls", decisions.Load(), calls.Load())
+	require.Less(t, float64(calls.Load()), 0.1*float64(decisions.Load()))
 }

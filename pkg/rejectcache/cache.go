@@ -9,6 +9,8 @@
 // when the call was sent and answered. A token bucket is denied while what it held, and has been refilled since the call was
 // sent, is less than the cost; a sliding log is denied calls of the same cost for as long as the store said, counted from when
 // the call was sent. The wait that is promised is counted from when the answer was there.
+//
+// A tentative denial ([ratelimit.Result]) is remembered for 20 ms only, and denies calls of the same cost only.
 package rejectcache
 
 import (
