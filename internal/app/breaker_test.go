@@ -61,14 +61,18 @@ func onShards(t *testing.T, cluster *redistest.Cluster) *shardedInstance {
 }
 
 // by says who decided a call, and how long that took.
-func (s *shardedInstance) by(shard int, mode string) (source string, took time.Duration) {
+func (s *shardedInstance) by(shard int, mode string) (by string, took time.Duration) {
 	s.t.Helper()
 	began := time.Now()
 	answer := s.call("user", s.users[shard], "mode", mode)
 	took = time.Since(began)
-	source = answer.GetDynamicMetadata().GetFields()["source"].GetStringValue()
-	require.Equal(s.t, source != "closed", answer.GetOverallCode() == rlsv3.RateLimitResponse_OK)
-	return source, took
+	require.Equal(s.t, source(answer) != "closed", answer.GetOverallCode() == rlsv3.RateLimitResponse_OK)
+	return source(answer), took
+}
+
+// source is who decided.
+func source(answer *rlsv3.RateLimitResponse) string {
+	return answer.GetDynamicMetadata().GetFields()["source"].GetStringValue()
 }
 
 // node is what the status page says of a node.
@@ -88,17 +92,17 @@ func (s *shardedInstance) outage(lasting time.Duration) {
 	var victims []time.Duration
 	for began := time.Now(); time.Since(began) < lasting; {
 		for shard := range s.users {
-			source, took := s.by(shard, "open")
+			by, took := s.by(shard, "open")
 			require.Less(s.t, took, breakerTimeout+late)
 			if shard > 0 {
-				require.Equal(s.t, "store", source, "shard %d is well", shard)
+				require.Equal(s.t, "store", by, "shard %d is well", shard)
 				continue
 			}
-			require.Equal(s.t, "open", source)
+			require.Equal(s.t, "open", by)
 			victims = append(victims, took)
 		}
-		source, took := s.by(0, "closed")
-		require.Equal(s.t, "closed", source)
+		by, took := s.by(0, "closed")
+		require.Equal(s.t, "closed", by)
 		require.Less(s.t, took, breakerTimeout+late)
 	}
 	slices.Sort(victims)
@@ -112,7 +116,7 @@ func (s *shardedInstance) recovers() time.Duration {
 	s.t.Helper()
 	began := time.Now()
 	for {
-		if source, _ := s.by(0, "closed"); source == "store" {
+		if by, _ := s.by(0, "closed"); by == "store" {
 			return time.Since(began)
 		}
 		require.Less(s.t, time.Since(began), 10*time.Second)

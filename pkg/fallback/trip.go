@@ -141,9 +141,10 @@ func (t *trip) record(sent time.Duration) {
 			t.blame(i, err)
 		}
 	}
-	now := t.store.shards.now()
 	for i := range t.shards {
-		t.shards[i].tell(&t.store.shards, sent, now)
+		if v := &t.shards[i]; v.breaker != nil || v.fault.Trouble {
+			v.tell(&t.store.shards, sent)
+		}
 	}
 }
 
@@ -167,7 +168,8 @@ func (t *trip) blame(i int, err error) {
 }
 
 // tell passes on what was learnt of a shard.
-func (v *visit) tell(all *shards, sent, now time.Duration) {
+func (v *visit) tell(all *shards, sent time.Duration) {
+	now := all.now()
 	switch {
 	case v.fault.Trouble:
 		if !v.fault.Sent.IsZero() {
@@ -176,7 +178,6 @@ func (v *visit) tell(all *shards, sent, now time.Duration) {
 			sent = now
 		}
 		all.findOrAdd(v.shard).failed(sent, now, v.probe, v.fault.Reason, v.key)
-	case v.breaker == nil:
 	case v.worked:
 		v.breaker.worked(sent, now, v.probe)
 	case v.probe:
