@@ -49,6 +49,8 @@ func (c *checker) checkBlock(ctx context.Context, b block) error {
 		return c.checkCommands(ctx, b)
 	case "yaml":
 		return c.checkYAML(ctx, b)
+	case "go":
+		return c.checkGo(b)
 	case "json":
 		if !json.Valid([]byte(b.body)) {
 			return b.errorf("not valid JSON")
@@ -60,7 +62,7 @@ func (c *checker) checkBlock(ctx context.Context, b block) error {
 		}
 		return nil
 	default:
-		return b.errorf("unknown kind; use sh, console, yaml, json, http or text")
+		return b.errorf("unknown kind; use sh, console, yaml, go, json, http or text")
 	}
 }
 

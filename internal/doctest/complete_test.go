@@ -105,10 +105,14 @@ func TestReferenceHasEveryFlag(t *testing.T) {
 func TestDependenciesHaveAReason(t *testing.T) {
 	reasons := readFile(t, "docs/adr/0004-dependencies.md")
 	requirement := regexp.MustCompile(`(?m)^\s*(?:require )?([a-z0-9.-]+\.[a-z]+/\S+) v\S+$`) // no "// indirect" behind it
-	files, err := filepath.Glob(filepath.Join(projectRoot, "*", "go.mod"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files, "found no module but the root's")
-	for _, path := range append(files, filepath.Join(projectRoot, "go.mod")) {
+	files := []string{filepath.Join(projectRoot, "go.mod")}
+	for _, pattern := range []string{"*/go.mod", "examples/*/go.mod"} {
+		found, err := filepath.Glob(filepath.Join(projectRoot, pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, "found no module at %s", pattern)
+		files = append(files, found...)
+	}
+	for _, path := range files {
 		file, err := filepath.Rel(projectRoot, path)
 		require.NoError(t, err)
 		found := requirement.FindAllStringSubmatch(readFile(t, file), -1)

@@ -29,6 +29,11 @@ func TestFindsFaults(t *testing.T) {
 		{"unknown kind", "```bash\ntrue\n```\n", "unknown kind"},
 		{"unknown mark", "```sh skip\ntrue\n```\n", "unknown mark"},
 		{"invalid JSON", "```json\n{\"a\":}\n```\n", "not valid JSON"},
+		{"Go without a file", "```go\nx := 1\n```\n", "name the Go file"},
+		{"Go that no file has", "```go internal/doctest/doc.go\nx := 1\n```\n", "has no such lines"},
+		{"Go in another order", "```go internal/doctest/golang_test.go\nrest := plain(string(text))\n// …\npackage doctest\n```\n", "has no such lines"},
+		{"half a line of Go", "```go internal/doctest/golang_test.go\nrest := plain\n```\n", "has no such lines"},
+		{"Go file that does not exist", "```go nowhere.go\nx := 1\n```\n", "no such file"},
 		{"fence never closed", "```sh\ntrue\n", "never closed"},
 		{"dead link", "see [there](nowhere.md)\n", "no such file"},
 		{"dead anchor", "# Title\n\nsee [there](#other)\n", "no such heading"},
@@ -48,7 +53,7 @@ func TestAcceptsSound(t *testing.T) {
 	require.NoError(t, err)
 	c := newChecker(t)
 	require.Empty(t, c.check(t.Context(), "internal/doctest/testdata/sound.md", string(text)))
-	require.Equal(t, map[string]int{"sh": 2, "console": 3, "yaml": 2, "json": 1, "text": 1}, c.counts)
+	require.Equal(t, map[string]int{"sh": 2, "console": 3, "yaml": 2, "json": 1, "text": 1, "go": 1}, c.counts)
 }
 
 func TestRefusesWrongEnvoyConfig(t *testing.T) {
