@@ -89,7 +89,7 @@ func fields(r *harness.Response) string {
 
 // TestFieldsParseElsewhere has parsers of other projects read the golden fields: all must find the same in them.
 func TestFieldsParseElsewhere(t *testing.T) {
-	dir, err := output("../scripts/install-checkers.sh")
+	dir, err := harness.Output("../scripts/install-checkers.sh")
 	require.NoError(t, err)
 	python := os.Getenv("PYTHON")
 	if python == "" {

@@ -6,10 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +27,7 @@ func testMain(m *testing.M) int {
 		return fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if binaries.envoy, err = output("../scripts/install-envoy.sh"); err != nil {
+	if binaries.envoy, err = harness.Output("../scripts/install-envoy.sh"); err != nil {
 		return fail(err)
 	}
 	if binaries.service, err = harness.ServiceBinary("..", dir); err != nil {
@@ -51,17 +48,6 @@ func fail(err error) int {
 	return 1
 }
 
-// output runs a program and returns what it prints, without the last line end.
-func output(name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 // patience bounds every wait for something that has to happen. A slow machine needs a part of it, a fault all of it.
 const patience = time.Minute
 
@@ -76,23 +62,14 @@ type setup struct {
 
 const shippedTimeout = time.Duration(-1)
 
-// startLab starts a lab on free ports. Another program may take one before its server does: then it tries others.
+// startLab starts a lab on free ports.
 func startLab(ctx context.Context, dir string, s setup) (*harness.Lab, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for try := 1; ; try++ {
-		o, err := s.options(dir)
-		if err != nil {
-			return nil, err
-		}
-		lab, err := harness.Start(ctx, o)
-		if err == nil || try == 3 || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
-			return lab, err
-		}
-	}
+	return harness.StartAnywhere(ctx, s.options(dir))
 }
 
-func (s setup) options(dir string) (harness.Options, error) {
+func (s setup) options(dir string) harness.Options {
 	o := harness.Options{
 		EnvoyBinary:   binaries.envoy,
 		EnvoyConfig:   "../envoy/envoy.yaml",
@@ -109,18 +86,7 @@ func (s setup) options(dir string) (harness.Options, error) {
 	case shippedTimeout:
 		o.EnvoyTimeout = 0
 	}
-	addresses := []*string{&o.Listen, &o.EnvoyAdmin, &o.Upstream}
-	for i := range o.Services {
-		addresses = append(addresses, &o.Services[i].GRPC, &o.Services[i].Admin)
-	}
-	for _, address := range addresses {
-		port, err := harness.FreePort()
-		if err != nil {
-			return o, err
-		}
-		*address = "127.0.0.1:" + strconv.Itoa(port)
-	}
-	return o, nil
+	return o
 }
 
 // newLab starts a lab that ends with the test.

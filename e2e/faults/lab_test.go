@@ -51,7 +51,7 @@ type labSetup struct {
 	server    *redistest.Server // in place of the cluster
 	urls      []string          // none: the cluster's
 	policies  string            // none: mixed
-	instances int               // 0: 2
+	instances int               // 0: 2; negative: none
 	timeout   time.Duration
 	args, env []string // further ones of the service
 }

@@ -33,6 +33,17 @@ func ServiceBinary(root, dir string) (string, error) {
 	return path, nil
 }
 
+// Output runs a program and returns what it prints, without the last line end.
+func Output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // Instance is one process of the service that is called directly, without an Envoy in front.
 type Instance struct {
 	Process            *Process

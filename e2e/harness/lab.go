@@ -66,6 +66,36 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	return l, nil
 }
 
+// StartAnywhere is Start on free ports: the addresses of o are not looked at, only how many services there are. Another program may take a port
+// before its server does: then others are tried.
+func StartAnywhere(ctx context.Context, o Options) (*Lab, error) {
+	for try := 1; ; try++ {
+		if err := o.choosePorts(); err != nil {
+			return nil, err
+		}
+		l, err := Start(ctx, o)
+		if err == nil || try == 3 || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+			return l, err
+		}
+	}
+}
+
+func (o *Options) choosePorts() error {
+	o.Services = make([]ServiceAddress, len(o.Services))
+	addresses := []*string{&o.Listen, &o.EnvoyAdmin, &o.Upstream}
+	for i := range o.Services {
+		addresses = append(addresses, &o.Services[i].GRPC, &o.Services[i].Admin)
+	}
+	for _, address := range addresses {
+		port, err := FreePort()
+		if err != nil {
+			return err
+		}
+		*address = "127.0.0.1:" + strconv.Itoa(port)
+	}
+	return nil
+}
+
 func (l *Lab) start(ctx context.Context) error {
 	if err := l.startUpstream(ctx); err != nil {
 		return err
