@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -118,7 +117,7 @@ func (t *report) hit(h *policy.Hit) {
 	key := h.Key.String()
 	t.line("    key       %s", key)
 	t.line("    hash tag  %s", tagOf(key))
-	t.line("    numbers   %s", numbers(h.Numbers))
+	t.line("    numbers   %s", h.Numbers)
 	for i := range h.Policy.Overrides {
 		if o := &h.Policy.Overrides[i]; &o.Numbers == h.Numbers {
 			t.line("    override  %s%s", o.Pos, remark(o))
@@ -146,19 +145,6 @@ func comment(o *policy.Override) string {
 	}
 	return ": " + o.Comment
 }
-
-// numbers are a policy's numbers in the words of the policy file.
-func numbers(n *policy.Numbers) string {
-	if n.Kind == algorithm.SlidingLog {
-		return fmt.Sprintf("%s: limit %s, window %s", n.Kind, decimal(n.Capacity), policy.FormatWindow(n.Window))
-	}
-	unit := map[policy.Unit]string{
-		policy.PerSecond: "Second", policy.PerMinute: "Minute", policy.PerHour: "Hour", policy.PerDay: "Day",
-	}[n.Unit]
-	return fmt.Sprintf("%s: capacity %s, refillPer%s %s", n.Kind, decimal(n.Capacity), unit, decimal(n.Refill))
-}
-
-func decimal(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func (t *report) others(title string, list []policy.Explanation) {
 	if len(list) == 0 {
@@ -237,7 +223,7 @@ func (t *report) check(c *ratelimit.Check) {
 	case c.Result.Source == ratelimit.FromMissingKey:
 		t.line("  %s%s: denies, for want of %s", c.Policy.ID, shadow, c.Missing)
 	case c.Known:
-		t.line("  %s%s: %s left", c.Policy.ID, shadow, decimal(c.Result.Remaining))
+		t.line("  %s%s: %s left", c.Policy.ID, shadow, policy.FormatNumber(c.Result.Remaining))
 	case c.Denied():
 		t.line("  %s%s: denies (%s)", c.Policy.ID, shadow, c.Result.Source)
 	case c.Result.Outcome == ratelimit.Admitted:

@@ -82,13 +82,13 @@ func describePolicy(p *policy.Policy) policyView {
 		Match: describeMatch(p.Match), Key: orEmpty(p.Key), HashTag: p.HashTag,
 		numbersView:    describeNumbers(p.Numbers, p.Charge),
 		Overrides:      []overrideView{},
-		OnStoreFailure: word(p.OnStoreFailure, "local", "open", "closed"),
-		OnMissingKey:   word(p.OnMissingKey, "skip", "deny"),
-		Expose:         word(p.Expose, "always", "onReject", "never"),
-		Advertise:      word(p.Advertise, "burst", "sustained"),
-		Mode:           word(p.Mode, "enforce", "shadow"),
-		Charge:         word(p.Charge, "prepaid", "postpaid"),
-		Normalize:      word(p.Normalize, "none", "lower"),
+		OnStoreFailure: p.OnStoreFailure.String(),
+		OnMissingKey:   p.OnMissingKey.String(),
+		Expose:         p.Expose.String(),
+		Advertise:      p.Advertise.String(),
+		Mode:           p.Mode.String(),
+		Charge:         p.Charge.String(),
+		Normalize:      p.Normalize.String(),
 	}
 	if p.OnStoreFailure == policy.Local {
 		reconcile := !p.NoReconcile
