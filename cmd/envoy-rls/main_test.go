@@ -52,7 +52,20 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{}, {"serve"}, {"validate"}, {"explain"}, {"version"}} {
+	for _, args := range [][]string{
+		{},
+		{"serve"},
+		{"validate"},
+		{"explain"},
+		{"version"},
+		{"policies"},
+		{"policies", "push"},
+		{"policies", "rollback"},
+		{"policies", "list"},
+		{"policies", "show"},
+		{"policies", "diff"},
+		{"policies", "status"},
+	} {
 		name := strings.Join(append([]string{"help"}, args...), "-")
 		t.Run(name, func(t *testing.T) {
 			got := envoyRLS("", append(args, "--help")...)
@@ -85,6 +98,9 @@ func TestUsage(t *testing.T) {
 		{"not a number", []string{"serve", "--max-buckets", "many"}, `"many" for "--max-buckets"`},
 		{"too few buckets", []string{"serve", "--max-buckets", "3"}, "max-buckets: 3 is less than 16"},
 		{"unknown store", []string{"serve", "--store", "disk"}, "is none of memory, redis"},
+		{"unknown source", []string{"serve", "--policy-source", "etcd"}, "is none of file, postgres"},
+		{"postgres without its file", []string{"serve", "--policy-source", "postgres"}, "policy-dsn-file: no file given"},
+		{"a connection string for files", []string{"serve", "--policy-dsn-file", "x"}, "policy-dsn-file: the policy source is file"},
 		{"redis flags for memory", []string{"serve", "--redis-url", "redis://:secret@localhost"}, "the store is memory; want store redis"},
 		{"redis without a URL", []string{"serve", "--store", "redis"}, "redis: no URL"},
 		{"unknown redis mode", []string{"serve", "--store", "redis", "--redis-mode", "ring"}, "is none of auto, standalone, sentinel, cluster"},
@@ -166,7 +182,7 @@ func TestUnknownVariables(t *testing.T) {
 // TestEveryFlagOfServeHasAVariable would fail for a flag that fromEnv doesn't know.
 func TestEveryFlagOfServeHasAVariable(t *testing.T) {
 	values := map[string]string{
-		"store": "redis", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error",
+		"policy-source": "postgres", "store": "redis", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error",
 		"redis-url": "redis://a redis://b", "redis-mode": "cluster", "redis-pool-size": "7", "store-timeout": "9ms", "instances": "7",
 	}
 	cmd := newServe()

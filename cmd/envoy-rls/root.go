@@ -13,7 +13,9 @@ const (
 	exitOK     = 0
 	exitFaults = 1 // what was given to read has faults
 	exitUsage  = 2 // the command line or the environment is wrong
-	exitFailed = 3 // could not start, serve or stop in order
+	exitFailed = 3 // could not start, serve or stop in order, or the database does not answer
+
+	exitConflict = 4 // somebody else has published meanwhile
 )
 
 // exitError is an error that knows its exit code.
@@ -51,7 +53,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case errors.Is(err, errLogged):
-	case known.code == exitFaults:
+	case known.code == exitFaults, known.code == exitConflict:
 		_, _ = fmt.Fprintln(stderr, known) // begins with the place
 	case known.code == exitUsage:
 		_, _ = fmt.Fprintf(stderr, "envoy-rls: %v\nSee %s --help\n", known, cmd.CommandPath())
@@ -71,13 +73,14 @@ Exit codes:
   0  all is well
   1  what was given to read has faults: each is named with its place
   2  the command line or the environment is wrong
-  3  the service could not start or serve, or was stopped before all calls were answered`,
+  3  the service could not start or serve, or was stopped before all calls were answered; the policy database does not answer
+  4  policies push and rollback: another version has become active meanwhile`,
 		Example: `  envoy-rls validate config/policies.yaml
   envoy-rls explain --policies config/policies.yaml --domain edge --attr plan=free --attr apiKey=k1 --attr tenant=demo
   envoy-rls serve --policies config/policies.yaml`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newValidate(), newExplain(), newVersion())
+	root.AddCommand(newServe(), newPolicies(), newValidate(), newExplain(), newVersion())
 	return root
 }

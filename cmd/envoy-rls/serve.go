@@ -17,12 +17,13 @@ import (
 )
 
 var serveFlags = []string{
-	"policies", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
+	"policy-source", "policies", "policy-dsn-file", "policy-kept-file", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
 	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "log-format", "log-level",
 }
 
 func newServe() *cobra.Command {
 	var opts app.Options
+	source := choice{[]string{"file", "postgres"}, "file"}
 	format := choice{[]string{"text", "json"}, "text"}
 	level := choice{[]string{"debug", "info", "warn", "error"}, "info"}
 	store := choice{[]string{"memory", "redis"}, "memory"}
@@ -31,7 +32,7 @@ func newServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Answer Envoy's rate limit calls",
 		Long: `Answers Envoy's rate limit calls by the policies of a file, and follows the file: a change acts within seconds, a file with
-faults leaves the policies that were in force.
+faults leaves the policies that were in force. With --policy-source postgres it follows the versions that "envoy-rls policies" makes.
 
 Each flag can also be given in the environment: --grpc-addr as ENVOY_RLS_GRPC_ADDR, and so on. The flag wins.
 
@@ -46,7 +47,7 @@ log; only a wrong command line or environment is told in plain text.`,
 		Args:    cobra.NoArgs,
 		PreRunE: fromEnv(serveFlags...),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.Store, opts.Redis.Mode = store.value, mode.value
+			opts.PolicySource, opts.Store, opts.Redis.Mode = source.value, store.value, mode.value
 			opts.Version, opts.Commit = build()
 			opts.Log = newLog(cmd.ErrOrStderr(), format.value, level.value)
 			return logged(serve(cmd, opts), opts.Log, format.value)
@@ -54,7 +55,7 @@ log; only a wrong command line or environment is told in plain text.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&opts.Policies, "policies", "config/policies.yaml", "policy file, or directory of them")
+	policyFlags(cmd, &opts, &source)
 	flags.StringVar(&opts.GRPCAddr, "grpc-addr", ":8081", "where Envoy calls")
 	flags.StringVar(&opts.AdminAddr, "admin-addr", ":8080", "health, metrics and status over HTTP")
 	flags.StringVar(&opts.DebugAddr, "debug-addr", "127.0.0.1:6060", "profiles (pprof); empty for none")
@@ -64,7 +65,7 @@ log; only a wrong command line or environment is told in plain text.`,
 	flags.DurationVar(&opts.DrainDelay, "drain-delay", 2*time.Second, "how long to go on answering once told to stop")
 	flags.Var(&format, "log-format", "form of the log lines")
 	flags.Var(&level, "log-level", "least level to log; debug has a line for each denial")
-	for name, words := range map[string][]string{"store": store.words, "redis-mode": mode.words, "log-format": format.words, "log-level": level.words} {
+	for name, words := range map[string][]string{"policy-source": source.words, "store": store.words, "redis-mode": mode.words, "log-format": format.words, "log-level": level.words} {
 		complete(cmd, name, words)
 	}
 	return cmd

@@ -18,6 +18,9 @@ type checker struct {
 	// startDemo gives a sandbox with the demo running, for commands that need it. It is called once, if at all.
 	startDemo func() *sandbox
 	demo      *sandbox
+	// startPostgres gives an empty database, for commands and statements that need one. It is called once, if at all.
+	startPostgres func() *postgres
+	postgres      *postgres
 	// counts has how many blocks of each language were checked, so that a search that finds nothing is noticed.
 	counts map[string]int
 	// notChecked are blocks that need what is not there.
@@ -47,6 +50,12 @@ func (c *checker) checkBlock(ctx context.Context, b block) error {
 	switch b.lang {
 	case "sh", "console":
 		return c.checkCommands(ctx, b)
+	case "sql":
+		if !c.hasPostgres() {
+			c.skip(b)
+			return nil
+		}
+		return c.postgres.checkSQL(ctx, b)
 	case "yaml":
 		return c.checkYAML(ctx, b)
 	case "go":
@@ -62,7 +71,7 @@ func (c *checker) checkBlock(ctx context.Context, b block) error {
 		}
 		return nil
 	default:
-		return b.errorf("unknown kind; use sh, console, yaml, go, json, http or text")
+		return b.errorf("unknown kind; use sh, console, sql, yaml, go, json, http or text")
 	}
 }
 
@@ -79,8 +88,14 @@ func (c *checker) checkCommands(ctx context.Context, b block) error {
 			c.demo = c.startDemo()
 		}
 		box = c.demo
+	case "postgres":
+		if !c.hasPostgres() {
+			c.skip(b)
+			return nil
+		}
+		box = c.postgres.box
 	default:
-		return b.errorf("unknown mark %q; there is only demo", b.mark)
+		return b.errorf("unknown mark %q; there are demo and postgres", b.mark)
 	}
 	if b.lang == "sh" {
 		return box.checkShell(ctx, b)
@@ -95,7 +110,7 @@ func (c *checker) checkCommands(ctx context.Context, b block) error {
 // demoAttempts is how often a block may be tried against the demo: what a limiter says depends on how fast the machine is.
 const demoAttempts = 5
 
-// skip notes that a block needs the real Envoy, which is not there.
+// skip notes that a block needs the real Envoy or PostgreSQL, which is not there.
 func (c *checker) skip(b block) {
 	c.notChecked = append(c.notChecked, fmt.Sprintf("%s:%d", b.file, b.line))
 }

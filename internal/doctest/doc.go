@@ -5,6 +5,7 @@
 //   - sh: commands, all of which must succeed. They run in a copy of config/ and envoy/ with the built envoy-rls on PATH.
 //   - console: "$ " lines are commands, the others what they print; … stands for anything.
 //   - "sh demo", "console demo": the same, while the demo is running.
+//   - "sh postgres", "console postgres", sql: the same, and statements, with a PostgreSQL database that is empty when the document begins.
 //   - yaml: a policy file, an Envoy configuration, or a part of one, told by its top-level keys.
 //   - json: must parse.
 //   - text, http: shown only. They must not look like commands.

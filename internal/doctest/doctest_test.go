@@ -40,6 +40,7 @@ func newChecker(t *testing.T) *checker {
 	require.NoError(t, err)
 	c := &checker{root: root, scratch: t.TempDir(), envoy: findEnvoy(t, root), box: box, counts: map[string]int{}}
 	c.startDemo = func() *sandbox { return startDemo(t, c) }
+	c.startPostgres = func() *postgres { return startPostgres(t, c) }
 	return c
 }
 
@@ -54,13 +55,14 @@ func findEnvoy(t *testing.T, root string) string {
 	return found[len(found)-1]
 }
 
-// missingEnvoy ends a test for want of Envoy: skipped for who runs go test alone, a failure in `make test`.
-func missingEnvoy(t *testing.T) {
+// missing ends a test for want of Envoy or PostgreSQL: skipped for who runs go test alone, a failure in `make test`.
+func missing(t *testing.T) {
 	t.Helper()
+	const how = "no Envoy in .tools, or no PostgreSQL; run scripts/ci-deps.sh"
 	if os.Getenv("ENVOY_RLS_NEED_ENVOY") != "" {
-		t.Fatal("no Envoy in .tools; run scripts/install-envoy.sh")
+		t.Fatal(how)
 	}
-	t.Skip("no Envoy in .tools; run scripts/install-envoy.sh")
+	t.Skip(how)
 }
 
 func TestDocuments(t *testing.T) {
@@ -82,7 +84,7 @@ func TestDocuments(t *testing.T) {
 			}
 			if len(c.notChecked) > 0 {
 				t.Log("not checked:", c.notChecked)
-				missingEnvoy(t)
+				missing(t)
 			}
 		})
 	}

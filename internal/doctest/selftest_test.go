@@ -26,6 +26,8 @@ func TestFindsFaults(t *testing.T) {
 		{"other exit code", "```console\n$ (exit 3)\n$ echo $?\n1\n```\n", "the document says"},
 		{"output before a command", "```console\nout\n$ true\n```\n", "starts with output"},
 		{"command hidden in text", "```text\n$ curl localhost\n```\n", "holds a command"},
+		{"statement that fails", "```sql\nSELECT 1;\nSELECT * FROM nowhere;\n```\n", "nowhere"},
+		{"command that the database refuses", "```sh postgres\nenvoy-rls policies show active\n```\n", "no policies have been published"},
 		{"unknown kind", "```bash\ntrue\n```\n", "unknown kind"},
 		{"unknown mark", "```sh skip\ntrue\n```\n", "unknown mark"},
 		{"invalid JSON", "```json\n{\"a\":}\n```\n", "not valid JSON"},
@@ -40,7 +42,11 @@ func TestFindsFaults(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			faults := newChecker(t).check(t.Context(), "test.md", test.text)
+			c := newChecker(t)
+			faults := c.check(t.Context(), "test.md", test.text)
+			if len(c.notChecked) > 0 {
+				missing(t)
+			}
 			require.Len(t, faults, 1)
 			require.ErrorContains(t, faults[0], test.want)
 		})
@@ -53,13 +59,13 @@ func TestAcceptsSound(t *testing.T) {
 	require.NoError(t, err)
 	c := newChecker(t)
 	require.Empty(t, c.check(t.Context(), "internal/doctest/testdata/sound.md", string(text)))
-	require.Equal(t, map[string]int{"sh": 2, "console": 3, "yaml": 2, "json": 1, "text": 1, "go": 1}, c.counts)
+	require.Equal(t, map[string]int{"sh": 3, "console": 3, "sql": 1, "yaml": 2, "json": 1, "text": 1, "go": 1}, c.counts)
 }
 
 func TestRefusesWrongEnvoyConfig(t *testing.T) {
 	c := newChecker(t)
 	if c.envoy == "" {
-		missingEnvoy(t)
+		missing(t)
 	}
 	faults := c.check(t.Context(), "test.md", "```yaml\nuse_remote_adress: true\n```\n")
 	require.Len(t, faults, 1, "a key that no part has")

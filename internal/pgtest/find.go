@@ -8,6 +8,12 @@ import (
 	"strconv"
 )
 
+// Find tells whether there is a PostgreSQL, or how to get it.
+func Find() error {
+	_, err := find()
+	return err
+}
+
 // find gives the directory of PostgreSQL's binaries: that of initdb on the PATH, else the newest where Debian puts them.
 func find() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {

@@ -167,7 +167,7 @@ func (s *Server) DSN(database string) string { return s.DSNFor(User, Password, d
 
 // DSNFor is the connection string for a database of the server.
 func (s *Server) DSNFor(user, password, database string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: "127.0.0.1:" + strconv.Itoa(s.Port), Path: "/" + database}
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: "127.0.0.1:" + strconv.Itoa(s.Port), Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }
 
