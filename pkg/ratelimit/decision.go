@@ -52,9 +52,9 @@ func (d *Decision) Clone() Decision {
 	return c
 }
 
-// Wait is how long whoever was denied should wait: the longest wait of the policies that denied. It is exact where they are
-// token buckets or sliding logs: then the same request is admitted, if nobody else calls meanwhile. 0 if that is not known, or
-// if the request is allowed. ok is false if waiting does not help: the cost is more than a bucket holds, or a key is missing.
+// Wait is how long whoever was denied should wait: the longest wait of the policies that denied. Then the
+// same request is admitted, if nobody else calls meanwhile, and no result is Tentative. 0 if the wait is not known, or if the
+// request is allowed. ok is false if waiting does not help: the cost is more than a bucket holds, or a key is missing.
 func (d *Decision) Wait() (wait time.Duration, ok bool) {
 	for i := range d.Checks {
 		c := &d.Checks[i]

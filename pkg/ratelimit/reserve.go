@@ -65,7 +65,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) 
 // is charged the whole cost now.
 //
 // Policies may have changed meanwhile: the same bucket is settled by the numbers in force now, and where there is no policy
-// for it any more, or a sliding log, nothing is done.
+// for it any more, or a sliding log, nothing is done. What a store that fails now should give back stays charged.
 //
 // It is carried out even if ctx has ended: a client that hangs up pays all the same. How long it takes is up to the store, as with
 // redisbackend.Options.Timeout. The error is ErrNotReserved, or ErrSettled on every call but the first.
@@ -132,6 +132,9 @@ func (c *Call) settle(holds []charge, actual uint64) {
 		}
 		check := Check{Policy: hit.Policy, Numbers: hit.Numbers, Groups: hit.Groups}
 		check.Op, check.Cost = h.difference(actual)
+		if check.Op == Refund && hit.Policy.NoReconcile {
+			continue // the store has never been charged the estimate
+		}
 		c.addBucket(hit, &check)
 		b := &c.buckets[len(c.buckets)-1]
 		b.Before, b.At = h.before-float64(actual), h.at

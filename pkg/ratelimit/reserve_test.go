@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -269,25 +270,31 @@ func TestReserveWhileTheStoreFails(t *testing.T) {
 	by := func(s ratelimit.Source) ratelimit.Result {
 		return ratelimit.Result{Outcome: ratelimit.Admitted, Source: s, Remaining: 3}
 	}
+	reconciled := set(t, policies)
+	unreconciled := set(t, "domain: edge\npolicies:\n"+
+		"  - {id: user, key: [user], algorithm: token-bucket, capacity: 20, refillPerMinute: 60, onStoreFailure: local, reconcile: false}\n")
 	tests := []struct {
-		name   string
-		answer ratelimit.Result
-		actual uint64
-		want   []string // after the take
+		name     string
+		policies *policy.Set
+		answer   ratelimit.Result
+		actual   uint64
+		want     []string // after the take
 	}{
-		{"counted, less", by(ratelimit.FromStore), 4, []string{"undo 6 rl:{user:x}:user"}},
-		{"counted, more", by(ratelimit.FromStore), 12, []string{"force 2 rl:{user:x}:user"}},
-		{"counted, the same", by(ratelimit.FromStore), 10, nil},
-		{"counted here, less", by(ratelimit.FromLocal), 4, []string{"refund 6 rl:{user:x}:user"}},
-		{"counted here, more", by(ratelimit.FromLocal), 12, []string{"force 2 rl:{user:x}:user"}},
-		{"not counted", by(ratelimit.FromOpen), 12, []string{"force 12 rl:{user:x}:user"}},
-		{"not counted, nothing used", by(ratelimit.FromOpen), 0, nil},
-		{"not counted, without a fallback", ratelimit.Result{Err: errors.New("gone")}, 4, []string{"force 4 rl:{user:x}:user"}},
+		{"counted, less", reconciled, by(ratelimit.FromStore), 4, []string{"undo 6 rl:{user:x}:user"}},
+		{"counted, more", reconciled, by(ratelimit.FromStore), 12, []string{"force 2 rl:{user:x}:user"}},
+		{"counted, the same", reconciled, by(ratelimit.FromStore), 10, nil},
+		{"counted here, less", reconciled, by(ratelimit.FromLocal), 4, []string{"refund 6 rl:{user:x}:user"}},
+		{"counted here, more", reconciled, by(ratelimit.FromLocal), 12, []string{"force 2 rl:{user:x}:user"}},
+		{"counted here only, less", unreconciled, by(ratelimit.FromLocal), 4, nil},
+		{"counted here only, more", unreconciled, by(ratelimit.FromLocal), 12, []string{"force 2 rl:{user:x}:user"}},
+		{"not counted", reconciled, by(ratelimit.FromOpen), 12, []string{"force 12 rl:{user:x}:user"}},
+		{"not counted, nothing used", reconciled, by(ratelimit.FromOpen), 0, nil},
+		{"not counted, without a fallback", reconciled, ratelimit.Result{Err: errors.New("gone")}, 4, []string{"force 4 rl:{user:x}:user"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &recorder{answers: map[string]ratelimit.Result{"rl:{user:x}:user": tt.answer}}
-			l := ratelimit.New(ratelimit.Options{Store: s, Policies: set(t, policies)})
+			l := ratelimit.New(ratelimit.Options{Store: s, Policies: tt.policies})
 			r, err := l.Reserve(t.Context(), ratelimit.Request{Domain: "edge", Attributes: map[string]string{"user": "x"}, Cost: 10})
 			require.NoError(t, err)
 			require.True(t, r.Decision.Allowed)
