@@ -56,9 +56,10 @@ func trouble(r redisbackend.Reason) bool {
 	return false
 }
 
-// classify says what an error of Redis tells of the node. That a caller's time was up tells something only if it was not short.
+// classify says what an error of Redis tells of the node. That a caller's time was up tells nothing if it was short; nor if the caller learnt it
+// much too late, for then it is this machine that was busy.
 func (a *App) classify() func(error) fallback.Fault {
-	enough := a.storeTimeout() / 2
+	enough, tooMuch := a.storeTimeout()/2, 2*a.storeTimeout()
 	return func(err error) fallback.Fault {
 		var e *redisbackend.Error
 		if !errors.As(err, &e) {
@@ -66,7 +67,7 @@ func (a *App) classify() func(error) fallback.Fault {
 		}
 		f := fallback.Fault{Shard: e.Node, Reason: string(e.Reason), Sent: e.Began, MayHaveRun: e.MayHaveRun, Trouble: trouble(e.Reason)}
 		if e.Reason == redisbackend.ReasonTimeout || e.Reason == redisbackend.ReasonUnsent {
-			f.Trouble = e.Waited >= enough && e.Node != ""
+			f.Trouble = e.Waited >= enough && e.Waited <= tooMuch && e.Node != ""
 		}
 		return f
 	}

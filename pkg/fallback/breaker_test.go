@@ -97,7 +97,9 @@ func (s *sharded) calls(shard string) int {
 type breakers struct {
 	*fallback.Store
 	store *sharded
-	told  []string
+
+	mu   sync.Mutex // guards told
+	told []string
 }
 
 func newBreakers() *breakers {
@@ -105,6 +107,8 @@ func newBreakers() *breakers {
 	b.Store = fallback.New(fallback.Options{
 		Store: b.store, Shard: b.store.shard, Classify: b.store.classify,
 		OnTransition: func(t fallback.Transition) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			b.told = append(b.told, fmt.Sprintf("%s %v>%v %s", t.Shard, t.From, t.To, t.Reason))
 		},
 	})
@@ -112,6 +116,8 @@ func newBreakers() *breakers {
 }
 
 func (b *breakers) news() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	told := b.told
 	b.told = nil
 	return told

@@ -45,7 +45,7 @@ func TestPatience(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.Equal(t, 998*time.Millisecond, s.Patience(ctx), "2 ms do for an answer")
+		require.Equal(t, 995*time.Millisecond, s.Patience(ctx), "5 ms do for an answer")
 	})
 }
 

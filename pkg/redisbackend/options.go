@@ -40,7 +40,7 @@ type Options struct {
 	// is asked for the slots. Two workers do: one batch is on its way while the next one gathers. Default 3, at least 2.
 	PoolSize int
 	// Timeout is how long a caller waits at most. If its context ends sooner, it waits a little less than until then (a quarter of the time,
-	// at most 2 ms), so that there is an answer before. Default 5 ms.
+	// at most 5 ms), so that there is an answer before. Default 5 ms.
 	Timeout time.Duration
 	// ConnectionTimeout is how long a connection may be silent before it is given up, and what was sent on it with it. It is longer than
 	// Timeout, so that a slow node does not cause a storm of new connections. Default 250 ms, or Timeout if that is more.

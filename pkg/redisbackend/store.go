@@ -115,7 +115,7 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 }
 
 // answering is how much time before the end of a caller's context its answer should be there.
-const answering = 2 * time.Millisecond
+const answering = 5 * time.Millisecond
 
 // patience is how long to wait for a caller.
 func (s *Store) patience(ctx context.Context, began time.Time) time.Duration {
