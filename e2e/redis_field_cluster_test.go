@@ -75,6 +75,7 @@ func TestField_ScriptsFlushed(t *testing.T) {
 	t.Logf("%.0f/s: %v; p99.9 %v", load.perSecond(), &load.outcome, load.quantile(0.999))
 	require.Equal(t, fmt.Sprint(len(load.latencies), " allowed, 0 denied"), load.String())
 	require.Zero(t, f.unanswered(t))
+	require.Zero(t, f.sum(t, "envoy_rls_store_breaker_transitions_total"))
 	s := openStore(t, cluster.URLs())
 	defer s.Close()
 	requireCharged(t, s, load.allowed, "flushed", "tokens", "log")
