@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"fmt"
 )
 
@@ -8,21 +9,16 @@ import (
 const MaxAttributes = 64
 
 // Errors of requests that were made wrongly. Nothing was asked of the store then.
-const (
+var (
 	// ErrTooManyAttributes is the error of a request with more than MaxAttributes.
-	ErrTooManyAttributes = requestError("too many attributes")
+	ErrTooManyAttributes = errors.New("too many attributes")
 	// ErrNotReservable is the error of a reservation under a policy whose algorithm has none.
-	ErrNotReservable = requestError("only token buckets can be reserved from")
+	ErrNotReservable = errors.New("only token buckets can be reserved from")
 	// ErrNotReserved is the error of a Commit of a reservation that was denied.
-	ErrNotReserved = requestError("the reservation was denied")
+	ErrNotReserved = errors.New("the reservation was denied")
 	// ErrSettled is the error of a Commit of a reservation that is settled already, by Commit or Cancel.
-	ErrSettled = requestError("the reservation is settled already")
+	ErrSettled = errors.New("the reservation is settled already")
 )
-
-// requestError is a constant error.
-type requestError string
-
-func (e requestError) Error() string { return string(e) }
 
 // Request is what is known about something that somebody wants to do. Any string is a valid attribute value: long ones are
 // hashed, and addresses, routes and API keys are made canonical before they count (an API key never appears in a store).
