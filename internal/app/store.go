@@ -81,7 +81,7 @@ func (a *App) redisOptions() redisbackend.Options {
 		PasswordFile: o.PasswordFile, TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile},
 		OnCall: func(c *redisbackend.Call) {
 			if a.warmed.Load() {
-				a.metrics.OnStoreCall(c.Node, c.Took)
+				a.metrics.OnStoreCall(c.Node, c.Took, c.Merged)
 			}
 		},
 		OnLate: a.late,

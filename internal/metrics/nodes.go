@@ -11,6 +11,7 @@ import (
 // long as the store knows that node.
 type nodes struct {
 	calls       *prometheus.CounterVec
+	merged      *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	late        *prometheus.CounterVec
 	transitions *prometheus.CounterVec
@@ -20,6 +21,7 @@ type nodes struct {
 
 type node struct {
 	answered prometheus.Counter
+	merged   prometheus.Counter
 	duration prometheus.Observer
 }
 
@@ -29,8 +31,11 @@ const unknownNode = "unknown"
 func newNodes() *nodes {
 	return &nodes{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "store_calls_total", Help: "Script calls to the store, by what came of them: answered, or why not.",
+			Namespace: namespace, Name: "store_calls_total", Help: "Calls to the store, by what came of them: answered, or why not. Those that were merged count each.",
 		}, []string{"node", "result"}),
+		merged: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "store_merged_calls_total", Help: "Answered calls to the store that shared the script call of an identical one.",
+		}, []string{"node"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace,
 			Name:      "store_call_duration_seconds",
@@ -52,7 +57,7 @@ func (n *nodes) of(name string) *node {
 	}
 	label := labelOf(name)
 	made, _ := n.byName.LoadOrStore(name, &node{
-		answered: n.calls.WithLabelValues(label, "answered"), duration: n.duration.WithLabelValues(label),
+		answered: n.calls.WithLabelValues(label, "answered"), merged: n.merged.WithLabelValues(label), duration: n.duration.WithLabelValues(label),
 	})
 	for _, to := range breakerStates {
 		n.transitions.WithLabelValues(label, to)
@@ -62,7 +67,7 @@ func (n *nodes) of(name string) *node {
 
 // collectors are all that has series by node.
 func (n *nodes) collectors() []prometheus.Collector {
-	return []prometheus.Collector{n.calls, n.duration, n.late, n.transitions}
+	return []prometheus.Collector{n.calls, n.merged, n.duration, n.late, n.transitions}
 }
 
 func labelOf(name string) string {
@@ -83,6 +88,7 @@ func (n *nodes) keep(names map[string]NodeState) {
 			n.byName.Delete(name)
 			gone := prometheus.Labels{"node": name}
 			n.calls.DeletePartialMatch(gone)
+			n.merged.DeletePartialMatch(gone)
 			n.duration.DeletePartialMatch(gone)
 			n.late.DeletePartialMatch(gone)
 			n.transitions.DeletePartialMatch(gone)
@@ -91,10 +97,13 @@ func (n *nodes) keep(names map[string]NodeState) {
 	})
 }
 
-// OnStoreCall counts a script call that a node of the store has answered.
-func (m *Metrics) OnStoreCall(node string, took time.Duration) {
+// OnStoreCall counts a call that a node of the store has answered, by the script call of an identical one if it was merged.
+func (m *Metrics) OnStoreCall(node string, took time.Duration, merged bool) {
 	n := m.shared.nodes.of(node)
 	n.answered.Inc()
+	if merged {
+		n.merged.Inc()
+	}
 	n.duration.Observe(took.Seconds())
 }
 

@@ -22,7 +22,8 @@ func TestSharedStore(t *testing.T) {
 	m := metrics.New(metrics.Options{
 		Shared: func() metrics.Shared { return state }, Cache: func() metrics.Cache { return metrics.Cache{Denials: 7, Learnt: 2} },
 	})
-	m.OnStoreCall(one, 400*time.Microsecond)
+	m.OnStoreCall(one, 400*time.Microsecond, false)
+	m.OnStoreCall(one, 400*time.Microsecond, true)
 	m.OnStoreFailure(two, "timeout", 5*time.Millisecond)
 	m.OnStoreFailure("", "no-node", 5*time.Millisecond)
 	m.OnLateReply(two)
@@ -38,10 +39,11 @@ func TestSharedStore(t *testing.T) {
 		`store_breaker_state{node="10.0.0.1:6379"} 0`,
 		`store_breaker_state{node="10.0.0.2:6379"} 2`,
 		`store_breaker_transitions_total{node="10.0.0.2:6379",to="open"} 1`,
-		`store_calls_total{node="10.0.0.1:6379",result="answered"} 1`,
+		`store_calls_total{node="10.0.0.1:6379",result="answered"} 2`,
 		`store_calls_total{node="10.0.0.2:6379",result="timeout"} 1`,
 		`store_calls_total{node="unknown",result="no-node"} 1`,
 		`store_late_replies_total{node="10.0.0.2:6379"} 1`,
+		`store_merged_calls_total{node="10.0.0.1:6379"} 1`,
 		`store_queued_calls{node="10.0.0.1:6379"} 3`,
 		`store_queued_calls{node="10.0.0.2:6379"} 0`,
 		`store_slot_reloads_total{reason="dial"} 1`,
@@ -50,7 +52,7 @@ func TestSharedStore(t *testing.T) {
 		`unanswered_buckets_total{mode="closed",reason="timeout"} 1`,
 	}
 	require.Equal(t, want, slices.DeleteFunc(exposed(t, m,
-		"rejection", "store_available", "store_breaker", "store_calls", "store_late", "store_queued", "store_may", "store_slot", "store_undos", "unanswered",
+		"rejection", "store_available", "store_breaker", "store_calls", "store_late", "store_merged", "store_queued", "store_may", "store_slot", "store_undos", "unanswered",
 	), func(line string) bool {
 		return strings.HasSuffix(line, " 0") && !strings.Contains(line, "state") && !strings.Contains(line, "queued")
 	}))
@@ -73,7 +75,7 @@ func TestSeriesOfNodes(t *testing.T) {
 	require.Contains(t, exposed(t, m, "store_breaker"), `store_breaker_transitions_total{node="a",to="open"} 0`)
 	before := len(exposed(t, m, "store_"))
 	for _, name := range []string{"b", "c", "d", "e"} {
-		m.OnStoreCall("a", time.Millisecond)
+		m.OnStoreCall("a", time.Millisecond, false)
 		m.OnStoreFailure("a", "timeout", time.Millisecond)
 		m.OnLateReply("a")
 		m.OnBreaker("a", "open")
@@ -81,7 +83,7 @@ func TestSeriesOfNodes(t *testing.T) {
 		exposed(t, m, "store_") // whoever calls meanwhile may still count for the old one
 		require.Len(t, exposed(t, m, "store_"), before)
 	}
-	require.Zero(t, testing.AllocsPerRun(100, func() { m.OnStoreCall("e", time.Millisecond) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { m.OnStoreCall("e", time.Millisecond, true) }))
 }
 
 // TestCountsWhileNodesGo: a node that goes while calls to it are told of does no harm.
@@ -100,7 +102,7 @@ func TestCountsWhileNodesGo(t *testing.T) {
 	for range 4 {
 		callers.Go(func() {
 			for range 2000 {
-				m.OnStoreCall("a", time.Millisecond)
+				m.OnStoreCall("a", time.Millisecond, false)
 				m.OnStoreFailure("a", "dial", time.Millisecond)
 			}
 		})

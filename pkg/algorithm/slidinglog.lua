@@ -96,6 +96,9 @@ else
 end
 fits = c + cost <= capacity
 
+--@room
+room = capacity - c
+
 --@spent
 --@use helpers
 local _, window
@@ -135,10 +138,11 @@ if capacity > 131072 then
   stamp = now + -now % math.ceil(pace / 65536)
 end
 local keep, tail, note = f, nil, 0 -- runs up to keep stay and tail comes after them; what else is to be told
+local others, after, wait = 0, 3, 0 -- of several calls: what all but the first were charged; the record of one denied
 local first = a
 if op <= 2 or op == 5 then
   local charged = 0
-  if op == 5 then charged = math.min(cost, math.max(0, capacity - c)) elseif op == 1 and result == 1 then charged = cost end
+  if op == 5 then charged = math.min(cost, math.max(0, capacity - c)) elseif op == 1 and result == 1 then charged = cost * admitted end
   if charged > 0 then
     if f > a and e == stamp then keep = f - 1 end
     c, d, e = c + charged, (d + charged) % wrap, stamp
@@ -147,7 +151,14 @@ if op <= 2 or op == 5 then
   if op == 5 then
     note = charged
   elseif result == 1 then
-    note = stamp
+    note, others = stamp, charged - cost
+    if short and c + cost > capacity then
+      after, wait = 2, stamp
+      if c + cost - capacity <= c - charged then
+        --@use helpers
+        wait = run(find(a, f - 1, 0, c + cost - capacity))
+      end
+    end
   elseif result == 2 and cost <= capacity then
     local number
     if h == 37 then note, number = unpack('<I7I7', state, 38 + a * 14) end
@@ -232,4 +243,5 @@ elseif tail then
 elseif longer and runs > 0 and op ~= 6 and call('PTTL', key) < life then
   call('PEXPIRE', key, life)
 end
-out = out .. pack('<Bdddd', result + 16 * mark, c, oldest, note, now)
+out = out .. pack('<Bdddd', result + 16 * mark, c - others, oldest, note, now)
+if short then rest = rest .. pack('<Bdddd', after + 16 * mark, c, oldest, wait, now) end

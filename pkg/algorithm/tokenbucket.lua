@@ -41,6 +41,9 @@ else
 end
 fits = b and b >= cost
 
+--@room
+room = b
+
 --@spent
 local rate
 offset = 0
@@ -66,7 +69,7 @@ fits = b >= cost
 --@write
 local level, at, write = b, now, true -- what is written
 if result == 1 and op == 1 then
-  level = b - cost
+  level = b - cost * admitted
 elseif op <= 2 then
   level, at, write = a, now - c, stale
 elseif op == 3 then
@@ -108,3 +111,7 @@ if write or (longer and state and op ~= 6) then
   end
 end
 out = out .. pack('<Bddd', result + 16 * mark, a, c, now)
+if short then
+  result = op == 1 and level < cost and 2 or 3
+  rest = rest .. pack('<Bddd', result + 16 * mark, level, now - at, now)
+end

@@ -10,13 +10,25 @@
 -- steps of 65,536 microseconds after the beginning of the one that last is in. Without, and in a state that an older script
 -- wrote, they are 0.
 --
+-- ARGV[n + 1], if there is one: how many calls this one stands for, all of them the same takes and peeks of enforced buckets. They are
+-- decided as if one came right after the other. The reply then begins with how many are admitted. The records are those of the first
+-- call; if some are admitted and others not, those of the first one denied come after them, which are the same for all that follow.
+--
 -- Whatever can go wrong goes wrong in the first loop: nothing is written before everything is read and checked. No function
 -- and, for one bucket, no table is made on the way: each costs as much as a tenth of a decision.
 local call, pack, unpack, floor = redis.call, struct.pack, struct.unpack, math.floor
 local clock = call('TIME')
 local time = clock[1] * 1000000 + clock[2]
 
-local n, denied, saved, out = #KEYS, false, nil, ''
+local n, saved, out = #KEYS, nil, ''
+local calls, single = 1, not ARGV[n + 1]
+if not single then
+  calls = tonumber(ARGV[n + 1])
+  if not (calls and calls >= 2 and calls <= 65536 and calls % 1 == 0) then
+    return redis.error_reply('ERR acquire: bad number of calls')
+  end
+end
+local admitted = calls -- so far
 local key, kind, op, shadow, open, cost, capacity, pace
 local x, y     -- undo: what the take had before, and when it was; force: the overdraft
 local state    -- as read
@@ -27,6 +39,7 @@ local longer   -- the key may have to live longer than it was told to, since the
 local a, b, c, d, e, f, g, h -- the algorithm's own, from read to write
 local mark, low, high -- the mark, counted from now; last with it as it is written, in two pieces
 local last, offset, spent, of -- for a change of algorithm: the clock, and how much of what was in use
+local room     -- a take fits room / cost times
 if n > 1 then saved = {} end
 --@locals
 
@@ -41,7 +54,8 @@ for i = 1, n do
   x, y = 0, 0
   if op == 3 then x, y = unpack('<dd', ARGV[i], 27) elseif op == 5 then x = unpack('<d', ARGV[i], 27) end
   if not (op >= 1 and op <= 6 and cost >= 1 and cost <= 9007199254740992 and capacity >= 0 and capacity < 1e15
-      and pace >= 0 and pace < 1e16 and x > -1e16 and x < 1e16 and y > -1e16 and y < 1e16) then
+      and pace >= 0 and pace < 1e16 and x > -1e16 and x < 1e16 and y > -1e16 and y < 1e16
+      and (single or op <= 2 and not shadow)) then
     return redis.error_reply('ERR acquire: bad argument ' .. i)
   end
   local foreign = false
@@ -57,12 +71,19 @@ for i = 1, n do
     mark = (high - high % 16) / 16 + floor(last / 65536) - floor(now / 65536)
     if mark < 0 then mark = 0 end
   end
-  if op <= 2 and not fits and not shadow then denied = true end
+  if op <= 2 and not fits and not shadow then
+    admitted = 0
+  elseif op == 1 and admitted > 1 then
+    --@room
+    -- A quotient is never rounded up to a whole number k: cost * k is a number that room is below by a whole step then.
+    admitted = math.min(admitted, floor(room / cost))
+  end
   if saved then
     saved[i] = {kind, op, shadow, cost, capacity, pace, x, y, state, now, fits, stale, longer, a, b, c, d, e, f, g, h, open, mark}
   end
 end
 
+local short, rest = admitted > 0 and admitted < calls, ''
 for i = 1, n do
   if saved then
     local s = saved[i]
@@ -74,7 +95,7 @@ for i = 1, n do
   if op <= 2 then
     if not fits then
       result = 2 -- denied
-    elseif denied or op == 2 then
+    elseif admitted == 0 or op == 2 then
       result = 3 -- admitted, not charged
     elseif open then
       mark = 15
@@ -84,4 +105,5 @@ for i = 1, n do
   high = (now - low) / 281474976710656 + 16 * mark
   --@write
 end
-return out
+if single then return out end
+return pack('<d', admitted) .. out .. rest

@@ -28,6 +28,7 @@ type worker struct {
 
 	calls []*call
 	cmds  []redis.Cmder
+	same  sameCalls
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -48,6 +49,7 @@ func (w *worker) run(ctx context.Context) {
 			// to run beside it. It costs no time when there are none.
 			runtime.Gosched()
 			w.gather(c)
+			w.calls = w.same.merge(w.calls)
 		}
 		if len(w.calls) > 0 && !w.send() && !w.pause(ctx) {
 			return
@@ -104,13 +106,25 @@ func (w *worker) send() bool {
 	}
 	w.connected(connected)
 	for i, c := range w.calls {
-		if connected || !w.leave(c) {
-			w.node.client.deliver(c, w.outcome(c, err, scriptErr))
-		}
+		w.tell(c, w.outcome(c, err, scriptErr), connected)
 		w.calls[i] = nil
 	}
 	clear(w.cmds)
 	return connected
+}
+
+// tell hands a call, and those that it was sent for, back to their callers, or leaves them to others if there was no connection.
+func (w *worker) tell(first *call, outcome error, connected bool) {
+	reply, answered, p := first.Val(), first.answered, first.place
+	for c := first; c != nil; p.turn++ {
+		next := c.next // the call is not ours any more afterwards
+		if connected || !w.leave(c) {
+			c.SetVal(reply)
+			c.answered, c.place = answered, p
+			w.node.client.deliver(c, outcome)
+		}
+		c = next
+	}
 }
 
 // leave puts a call that could not be sent back in the queue, if another worker has a connection.

@@ -34,6 +34,11 @@ type call struct {
 
 	outcome error // nil for a reply, an error reply, or an Error
 
+	mergeable bool  // takes and peeks of enforced buckets only
+	place     place // among identical calls; the first one is sent for all
+	next      *call // of them
+	last      *call // of them; the first one knows
+
 	load     bool // SCRIPT LOAD goes first
 	asking   bool // ASKING goes first
 	written  bool // the command, or a part of it, may have left the process
@@ -51,6 +56,9 @@ func (s *span) MarshalBinary() ([]byte, error) { return s.b, nil }
 // Args is asked for once: when the command is written to the connection.
 func (c *call) Args() []any {
 	c.written = true
+	if c.place.of > 1 {
+		return append(c.args, c.place.of) // not kept: the call may be sent again without the others
+	}
 	return c.args
 }
 
@@ -83,6 +91,7 @@ func (c *call) clean() {
 	c.Cmd.SetErr(nil)
 	c.SetVal(nil)
 	c.written, c.answered = false, false
+	c.place, c.next, c.last = place{1, 1}, nil, nil
 }
 
 // own copies what args have of the caller's bytes.
@@ -112,7 +121,7 @@ func (c *call) forget() {
 	clear(c.args)
 	c.args = c.args[:0]
 	c.group, c.node, c.late = nil, nil, nil
-	c.load, c.asking = false, false
+	c.load, c.asking, c.mergeable = false, false, false
 	c.reset()
 }
 

@@ -10,15 +10,16 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
-// NewCounting makes a store whose script does nothing but count its runs, in the key of the first bucket.
+// NewCounting makes a store whose script does nothing but count, in the key of the first bucket, the calls that it is run for, and its runs in
+// that key with :scripts.
 func NewCounting(o Options) (*Store, error) {
-	const source = "return redis.call('INCR', KEYS[1])"
+	const source = "redis.call('INCR', KEYS[1] .. ':scripts') return redis.call('INCRBY', KEYS[1], ARGV[1] or 1)"
 	return newStore(o, codec{
 		luaScript: newScript(source),
 		appendArgs: func(args []any, buckets []ratelimit.Bucket, at []int, _ bool) []any {
 			return append(args, 1, buckets[at[0]].Key.Bytes())
 		},
-		readReply: func(reply any, _ []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
+		readReply: func(reply any, _ place, _ []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
 			runs, ok := reply.(int64)
 			if !ok {
 				return errors.New("not a number")
@@ -33,7 +34,8 @@ func NewCounting(o Options) (*Store, error) {
 
 // NewUnderTestClock makes a store whose script takes the time, in microseconds, from the key TestClock.
 func NewUnderTestClock(t testing.TB, o Options) (*Store, error) {
-	source := strings.ReplaceAll(underTestClock(t, script.source).source, "ARGV[#KEYS + 1]", "call('GET', '"+TestClock+"')")
+	source := strings.NewReplacer("ARGV[#KEYS + 1]", "call('GET', '"+TestClock+"')", "ARGV[n + 2]", "ARGV[n + 1]").
+		Replace(underTestClock(t, script.source).source)
 	return newStore(o, codec{newScript(source), appendArgs, readReply})
 }
 

@@ -44,12 +44,12 @@ func (g *group) lateCall(p *part) *late {
 // arrive takes in the reply of a call that was left. The worker calls it.
 func (l *late) arrive(c *call) {
 	results := make([]ratelimit.Result, len(l.buckets))
-	if c.outcome != nil || l.store.codec.readReply(c.Val(), l.buckets, l.at, results) != nil {
+	if c.outcome != nil || l.store.codec.readReply(c.Val(), c.place, l.buckets, l.at, results) != nil {
 		return
 	}
 	l.results = results
 	l.store.client.options.OnLate(&Call{
-		Node: c.node.address, Queued: l.began, Took: time.Since(l.began), Buckets: l.buckets, Results: results, At: l.at,
+		Node: c.node.address, Queued: l.began, Took: time.Since(l.began), Merged: c.place.turn > 1, Buckets: l.buckets, Results: results, At: l.at,
 	})
 	if !l.state.CompareAndSwap(awaited, arrived) {
 		l.giveBack()

@@ -2,6 +2,7 @@ package redisbackend
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,7 @@ func newNode(c *client, address string, open connect) *node {
 	n.used.Store(int64(c.now()))
 	n.warm.Add(c.options.workers())
 	for range c.options.workers() {
-		w := &worker{node: n, open: open, conn: open()}
+		w := &worker{node: n, open: open, conn: open(), same: sameCalls{seed: maphash.MakeSeed()}}
 		w.pipe = w.conn.Pipeline()
 		n.workers.Go(func() { w.run(ctx) })
 	}

@@ -84,6 +84,7 @@ type Call struct {
 	Node    string    // address
 	Queued  time.Time // when it was ready to be sent: no later than the decision
 	Took    time.Duration
+	Merged  bool               // no run of the script of its own: one for an identical call decided this one, too
 	Buckets []ratelimit.Bucket // of the whole Acquire (a late call has its own only) …
 	Results []ratelimit.Result // … and what is known of them so far
 	At      []int              // those that this call is about

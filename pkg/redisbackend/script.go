@@ -32,6 +32,7 @@ func newScript(source string) luaScript {
 //	is      an expression: whether state, which is not false, is one of its own
 //	locals  optional: what it declares once for a call
 //	read    gets state, or sets foreign if it is another algorithm's; else sets now, fits, and stale and longer where they hold
+//	room    sets room, what there is for takes, after read or adopt
 //	spent   state is its own and the policy in force is another algorithm's: sets last, offset, spent and of
 //	adopt   makes a state of its own of spent, of and now, and sets fits
 //	write   carries out op as result says, and appends its record to out

@@ -81,9 +81,13 @@ func appendFloat(b []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
 }
 
+// place is which of several identical calls, in the order in which they came, a call is that one run of the script decided. The only one is
+// place{1, 1}.
+type place struct{ turn, of int }
+
 // readReply turns the script's reply into the results of buckets[i] for i in at. An error means that the reply is none of
 // the script's, or an error of its own; then no result is touched.
-func readReply(reply any, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
+func readReply(reply any, p place, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
 	var records string
 	switch r := reply.(type) {
 	case string:
@@ -95,20 +99,22 @@ func readReply(reply any, buckets []ratelimit.Bucket, at []int, results []rateli
 	default:
 		return errReplyType
 	}
-	if !sound(records, buckets, at) {
+	records, ok := recordsOf(records, p, buckets, at)
+	if !ok {
 		return errReplyShape
 	}
 	for _, i := range at {
 		b := &buckets[i]
 		if b.Limits.Kind == algorithm.SlidingLog {
 			results[i] = readLog(records, b)
-			untilSettled(&results[i], records[0]/recordMarks)
-			records = records[logSize:]
-			continue
+		} else {
+			results[i] = readTokens(records, b)
 		}
-		results[i] = readTokens(records, b)
+		if records[0]%recordMarks == recordDone && p.turn > 1 {
+			afterOthers(&results[i], b, float64(p.turn-1)*float64(b.Cost))
+		}
 		untilSettled(&results[i], records[0]/recordMarks)
-		records = records[tokensSize:]
+		records = records[recordSize(b):]
 	}
 	return nil
 }
@@ -121,29 +127,79 @@ func untilSettled(r *ratelimit.Result, mark byte) {
 	}
 }
 
-// sound reports whether records has one for each bucket.
-func sound(records string, buckets []ratelimit.Bucket, at []int) bool {
-	for _, i := range at {
-		size := tokensSize
-		if buckets[i].Limits.Kind == algorithm.SlidingLog {
-			size = logSize
-		}
-		if len(records) < size {
-			return false
-		}
-		if kind := records[0] % recordMarks; kind < recordDone || kind > recordUncharged {
-			return false
-		}
-		records = records[size:]
+func recordSize(b *ratelimit.Bucket) int {
+	if b.Limits.Kind == algorithm.SlidingLog {
+		return logSize
 	}
-	return records == ""
+	return tokensSize
+}
+
+// recordsOf finds the records of the call at a place.
+func recordsOf(reply string, p place, buckets []ratelimit.Bucket, at []int) (records string, ok bool) {
+	if p.of == 1 {
+		n := soundSize(reply, buckets, at)
+		return reply, n > 0 && n == len(reply)
+	}
+	const head = 8 // how many were admitted
+	if len(reply) < head {
+		return "", false
+	}
+	admitted := math.Float64frombits(word(reply))
+	if !(admitted >= 0 && admitted <= float64(p.of)) {
+		return "", false
+	}
+	first := reply[head:]
+	n := soundSize(first, buckets, at)
+	if n == 0 {
+		return "", false
+	}
+	last := first[n:]
+	if admitted == 0 || int(admitted) == p.of {
+		return first, last == ""
+	}
+	if soundSize(last, buckets, at) != len(last) || last == "" {
+		return "", false
+	}
+	if p.turn > int(admitted) {
+		return last, true
+	}
+	return first, true
+}
+
+// soundSize is how long the records at the beginning are that have one for each bucket. 0: there are none.
+func soundSize(records string, buckets []ratelimit.Bucket, at []int) (n int) {
+	for _, i := range at {
+		size := recordSize(&buckets[i])
+		if len(records)-n < size {
+			return 0
+		}
+		if kind := records[n] % recordMarks; kind < recordDone || kind > recordUncharged {
+			return 0
+		}
+		n += size
+	}
+	return n
+}
+
+// afterOthers makes the result of the first of several takes that of one before which others were charged. Tokens before a take are
+// multiples of a power of two that divides 1, and grow no larger, so that all differences are exact.
+func afterOthers(r *ratelimit.Result, b *ratelimit.Bucket, charged float64) {
+	r.Remaining -= charged
+	if b.Limits.Kind == algorithm.TokenBucket {
+		r.Before -= charged
+	}
 }
 
 // float is the n-th number of a record.
 func float(record string, n int) float64 {
-	s := record[1+8*n : 9+8*n]
-	return math.Float64frombits(uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56)
+	return math.Float64frombits(word(record[1+8*n:]))
+}
+
+// word is the number in the first 8 bytes.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // start is what both algorithms begin a result with.

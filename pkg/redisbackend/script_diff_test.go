@@ -135,7 +135,7 @@ func (w *walk) remember(buckets []ratelimit.Bucket, results []ratelimit.Result) 
 type asked struct {
 	time    int64
 	buckets []ratelimit.Bucket
-	want    []ratelimit.Result
+	want    [][]ratelimit.Result // of each of the calls that were made as one
 	models  []modelBucket
 	reply   *redis.Cmd
 	states  []*redis.StringCmd
@@ -168,18 +168,29 @@ func differ(c *redis.Client, s luaScript, seed uint64, logs bool, calls int) err
 }
 
 func (w *walk) ask(ctx context.Context, p redis.Pipeliner, s luaScript) asked {
-	a := asked{buckets: w.next()}
-	open := w.IntN(4) == 0
-	a.time, a.want = w.now, w.model.call(a.buckets, open, w.now)
-	w.remember(a.buckets, a.want)
-	for _, b := range a.buckets {
-		if w.model[b.Key.String()].wrote { // and so must set the TTL
+	a, open := asked{buckets: w.next(), time: w.now}, w.IntN(4) == 0
+	args := append(appendArgs([]any{"EVALSHA", s.sha}, a.buckets, indices(a.buckets), open), a.time)
+	calls := w.calls(a.buckets)
+	if calls > 1 {
+		args = append(args, calls)
+	}
+	wrote := make([]bool, len(a.buckets))
+	for range calls {
+		a.want = append(a.want, w.model.call(a.buckets, open, w.now))
+		w.remember(a.buckets, a.want[len(a.want)-1])
+		for i, b := range a.buckets {
+			wrote[i] = wrote[i] || w.model[b.Key.String()].wrote
+		}
+	}
+	for i, b := range a.buckets {
+		if wrote[i] { // and so must set the TTL
 			p.Do(ctx, "PEXPIRE", b.Key.String(), extraLife/2)
 		}
 	}
-	a.reply = p.Do(ctx, append(appendArgs([]any{"EVALSHA", s.sha}, a.buckets, indices(a.buckets), open), a.time)...)
-	for _, b := range a.buckets {
+	a.reply = p.Do(ctx, args...)
+	for i, b := range a.buckets {
 		a.models = append(a.models, *w.model[b.Key.String()])
+		a.models[i].wrote = wrote[i]
 		a.states = append(a.states, p.Get(ctx, b.Key.String()))
 		a.lives = append(a.lives, p.Do(ctx, "PTTL", b.Key.String()))
 	}
@@ -192,14 +203,18 @@ func (a *asked) compare(before map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if err := readReply(reply, a.buckets, indices(a.buckets), got); err != nil {
-		return err
+	for turn, want := range a.want {
+		if err := readReply(reply, place{turn + 1, len(a.want)}, a.buckets, indices(a.buckets), got); err != nil {
+			return err
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				return fmt.Errorf("%+v, call %d of %d:\ngot  %+v\nwant %+v", a.buckets[i], turn+1, len(a.want), got[i], want[i])
+			}
+		}
 	}
 	for i := range a.buckets {
 		b, m := &a.buckets[i], &a.models[i]
-		if got[i] != a.want[i] {
-			return fmt.Errorf("%+v:\ngot  %+v\nwant %+v", *b, got[i], a.want[i])
-		}
 		state := a.states[i].Val()
 		if !m.wrote && state != before[b.Key.String()] {
 			return fmt.Errorf("%+v, which changes nothing: the state changed", *b)

@@ -38,7 +38,7 @@ func (s *timed) call(b ratelimit.Bucket, open bool) ratelimit.Result {
 	args := append(appendArgs([]any{"EVALSHA", s.script.sha}, buckets, []int{0}, open), s.now)
 	reply, err := s.client.Do(context.Background(), args...).Result()
 	require.NoError(s, err)
-	require.NoError(s, readReply(reply, buckets, []int{0}, results))
+	require.NoError(s, readReply(reply, place{1, 1}, buckets, []int{0}, results))
 	return results[0]
 }
 

@@ -29,7 +29,7 @@ func TestAMarkEndsWithinASecond(t *testing.T) {
 			reply, err := c.Do(context.Background(), appendArgs([]any{"EVALSHA", script.sha}, []ratelimit.Bucket{full}, []int{0}, true)...).Result()
 			require.NoError(t, err)
 			results := make([]ratelimit.Result, 1)
-			require.NoError(t, readReply(reply, []ratelimit.Bucket{full}, []int{0}, results))
+			require.NoError(t, readReply(reply, place{1, 1}, []ratelimit.Bucket{full}, []int{0}, results))
 			require.Equal(t, ratelimit.Admitted, results[0].Outcome)
 			require.False(t, results[0].Tentative)
 			require.NoError(t, server.SetClock(time.Second))

@@ -40,7 +40,7 @@ func acquire(c *redis.Client, buckets ...ratelimit.Bucket) ([]ratelimit.Result, 
 		return nil, err
 	}
 	results := make([]ratelimit.Result, len(buckets))
-	return results, readReply(reply, buckets, at, results)
+	return results, readReply(reply, place{1, 1}, buckets, at, results)
 }
 
 func acquired(t testing.TB, c *redis.Client, buckets ...ratelimit.Bucket) []ratelimit.Result {
@@ -79,13 +79,14 @@ func with(b ratelimit.Bucket, op ratelimit.Op, cost uint64) ratelimit.Bucket {
 
 const extraLife = 1_000_000_000 // ms
 
-// underTestClock is the script with the time as its last argument. Keys live longer than told, by extraLife, so that the
+// underTestClock is the script with the time as an argument, in front of the number of calls. Keys live longer than told, by extraLife, so that the
 // server's real clock has no say.
 func underTestClock(t testing.TB, source string) luaScript {
 	t.Helper()
 	for _, change := range [][2]string{
 		{"local clock = call('TIME')\n", ""},
 		{"local time = clock[1] * 1000000 + clock[2]", "local time = tonumber(ARGV[#KEYS + 1])"},
+		{"ARGV[n + 1]", "ARGV[n + 2]"},
 		{"'PX', life)", fmt.Sprintf("'PX', life + %d)", extraLife)},
 		{"call('PTTL', key) < life", fmt.Sprintf("call('PTTL', key) - %d < life", extraLife)},
 		{"call('PEXPIRE', key, life)", fmt.Sprintf("call('PEXPIRE', key, life + %d)", extraLife)},

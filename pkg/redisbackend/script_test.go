@@ -178,11 +178,11 @@ func TestReplyThatIsNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			results := make([]ratelimit.Result, 2)
-			require.Error(t, readReply(reply, buckets, []int{0, 1}, results))
+			require.Error(t, readReply(reply, place{1, 1}, buckets, []int{0, 1}, results))
 			require.Equal(t, make([]ratelimit.Result, 2), results, "nothing is told")
 		})
 	}
 	results := make([]ratelimit.Result, 2)
-	require.NoError(t, readReply([]byte(sound), buckets, []int{0, 1}, results))
+	require.NoError(t, readReply([]byte(sound), place{1, 1}, buckets, []int{0, 1}, results))
 	require.Equal(t, ratelimit.Denied, results[1].Outcome)
 }

@@ -35,8 +35,8 @@ type codec struct {
 	// appendArgs appends all that follows the script's name in EVALSHA, for the buckets at those indices. If open, what is taken may
 	// yet be undone.
 	appendArgs func(args []any, buckets []ratelimit.Bucket, at []int, open bool) []any
-	// readReply fills the results at those indices.
-	readReply func(reply any, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error
+	// readReply fills the results at those indices, for one of the calls that the reply is about.
+	readReply func(reply any, p place, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error
 }
 
 // New checks the options. It neither connects nor starts anything: see Start.

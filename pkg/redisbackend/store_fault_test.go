@@ -165,6 +165,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	p.Refuse()
 	answered, _, _ := callMany(s, k, 64, 2000)
 	require.Equal(t, 2000, answered, "those who cannot connect leave the calls to who can")
+	require.Equal(t, 2001, runsOf(t, server, k), "each once, also those that had been merged")
 }
 
 func TestFullQueueFailsAtOnce(t *testing.T) {

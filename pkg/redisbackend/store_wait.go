@@ -95,6 +95,7 @@ func (g *group) send(ctx context.Context, number int, buckets []ratelimit.Bucket
 	c.args = append(c.args[:0], evalSHA, client.sha)
 	c.args = g.store.codec.appendArgs(c.args, buckets, p.at, g.open)
 	c.own()
+	c.mergeable = mergeable(buckets, p.at)
 	g.submit(p, c, home)
 }
 
@@ -189,17 +190,20 @@ func (g *group) settle(ctx context.Context, c *call) {
 	}
 	address := c.node.address
 	if err == nil {
-		if err = g.store.codec.readReply(c.Val(), g.buckets, p.at, g.results); err != nil {
+		if err = g.store.codec.readReply(c.Val(), c.place, g.buckets, p.at, g.results); err != nil {
 			err = &Error{Reason: ReasonReply, Node: address, MayHaveRun: true, err: err}
 		}
 	}
+	merged := c.place.turn > 1
 	g.store.client.recycle(c)
 	if err != nil {
 		g.fail(p, asError(err, address))
 		return
 	}
 	if !g.undo {
-		g.told = Call{Node: address, Queued: g.began, Took: time.Since(g.began), Buckets: g.buckets, Results: g.results, At: p.at}
+		g.told = Call{
+			Node: address, Queued: g.began, Took: time.Since(g.began), Merged: merged, Buckets: g.buckets, Results: g.results, At: p.at,
+		}
 		g.store.client.options.OnCall(&g.told)
 	}
 }
