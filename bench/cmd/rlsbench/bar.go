@@ -10,6 +10,7 @@ type bars struct {
 	floor    float64 // CPU per call, of the floor's
 	empty    float64 // Redis CPU per call, of that with an empty script
 	oneByOne float64 // Redis CPU per call, of that with each call by itself
+	unmerged float64 // Redis CPU per call, of that without merging
 	scripts  float64 // runs of a script per call
 }
 
@@ -31,6 +32,7 @@ func (r row) bars() []bar {
 	add("CPU, of the floor's", want.floor, r.ratio)
 	add("Redis CPU, of an empty script's", want.empty, func() float64 { return r.storeRatio(emptyScript) })
 	add("Redis CPU, of single calls'", want.oneByOne, func() float64 { return r.storeRatio(oneByOne) })
+	add("Redis CPU, of unmerged calls'", want.unmerged, func() float64 { return r.storeRatio(unmerged) })
 	add("scripts per call", want.scripts, func() float64 { return of(ours, sample.storeCallsPerCall) })
 	return out
 }

@@ -1,6 +1,6 @@
 // Command rlsbench measures what a decision costs: it runs envoy-rls and a server that decides nothing (cmd/floor), sends both
 // the same calls in turn, and prints the CPU time each spent per call. With -store redis it also starts a Redis, measures what that
-// spends, and does the same with two variants of envoy-rls: its script does nothing, or each call goes to Redis by itself.
+// spends, and does the same with variants of envoy-rls: its script does nothing, each call goes to Redis by itself, or none is merged with its like.
 //
 // CPU time per call is what counts: on a machine that others use, or that runs the client too, it moves far less than
 // throughput or latency, and the ratio of two servers that are measured in turn moves least of all.
@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -123,9 +124,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // measure calls the servers in turn, so that whatever else the machine does befalls all.
 func measure(ctx context.Context, servers []*server, s scenario, o options) (row, error) {
-	if s.plain {
-		servers = servers[:2]
-	}
+	servers = slices.DeleteFunc(slices.Clone(servers), func(srv *server) bool { return srv.variant && !slices.Contains(s.against, srv.name) })
 	r := row{scenario: s, sides: make([]side, len(servers))}
 	l := o.load
 	if s.rate > 0 {

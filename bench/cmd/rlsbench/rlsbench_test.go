@@ -146,15 +146,12 @@ func TestBenchmarkRunsOnRedis(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[2:]
 	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "at most") })
 	for _, s := range scenarios(storeRedis) {
-		servers := []string{"floor", "envoy-rls", emptyScript, oneByOne}
-		if s.plain {
-			servers = servers[:2]
-		}
+		servers := append([]string{"floor", "envoy-rls"}, s.against...)
 		require.Contains(t, lines[0], s.name)
 		for i, server := range servers {
 			cells := strings.Split(lines[i], "|")
 			require.Equal(t, server, strings.TrimSpace(cells[2]))
-			if i > 0 && !s.plain {
+			if server == unmerged || server == oneByOne {
 				require.Equal(t, "1.0000", strings.TrimSpace(cells[7]), "scripts per call: %s", lines[i])
 			}
 			if server == oneByOne {

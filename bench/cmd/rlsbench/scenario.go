@@ -16,8 +16,8 @@ type scenario struct {
 	// policies are the names of those that decide, most constraining first, as envoy-rls has them in its answer.
 	policies []string
 	request  func(key uint64) *rls.RateLimitRequest
-	rate     float64 // calls a second; 0: as the flags say
-	plain    bool    // without the variants
+	rate     float64  // calls a second; 0: as the flags say
+	against  []string // the variants that are measured, too
 	bars     bars
 }
 
@@ -53,17 +53,27 @@ func redisScenarios() []scenario {
 	return []scenario{
 		{name: "one policy, allowed", policies: []string{"daily"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(descriptor("plan", "daily", "api_key", fmt.Sprintf("k%d", key)))
-		}, bars: bars{floor: 1.3, empty: 5.2, oneByOne: 0.65}},
+		}, against: []string{emptyScript, oneByOne}, bars: bars{floor: 1.3, empty: 5.2, oneByOne: 0.65}},
 		{name: "two policies in one slot, allowed", policies: []string{"shared", "org"}, request: func(key uint64) *rls.RateLimitRequest {
 			return request(
 				descriptor("plan", "shared", "api_key", fmt.Sprintf("k%d", key)),
 				descriptor("org", fmt.Sprintf("o%d", key%1000)),
 			)
-		}, bars: bars{floor: 1.45, empty: 7}},
+		}, against: []string{emptyScript, oneByOne}, bars: bars{floor: 1.45, empty: 7}},
 		{name: "one drained key, 20,000/s", policies: []string{"spent"}, request: func(uint64) *rls.RateLimitRequest {
 			return request(descriptor("plan", "spent", "api_key", "k"))
-		}, rate: 20_000, plain: true, bars: bars{scripts: 0.01}},
+		}, rate: 20_000, bars: bars{scripts: 0.01}},
+		hot("one hot key, allowed", "hot", bars{unmerged: 0.7, scripts: 0.3}, "hot"),
+		hot("one hot log, allowed", "hotlog", bars{unmerged: 0.7, scripts: 0.3}, "hotlog"),
+		hot("two hot policies in one slot, allowed", "hotter", bars{unmerged: 0.7, scripts: 0.3}, "site", "hotter"),
 	}
+}
+
+// hot has all callers at one key, with room for all.
+func hot(name, plan string, most bars, policies ...string) scenario {
+	return scenario{name: name, policies: policies, request: func(uint64) *rls.RateLimitRequest {
+		return request(descriptor("plan", plan, "api_key", "k"))
+	}, against: []string{unmerged}, bars: most}
 }
 
 func request(descriptors ...*common.RateLimitDescriptor) *rls.RateLimitRequest {

@@ -20,6 +20,7 @@ type server struct {
 	name, addr string
 	cmd        *exec.Cmd
 	redis      *server // where it keeps its buckets, if not in its own memory
+	variant    bool    // of envoy-rls
 }
 
 // stopTimeout is how long a server has to end when told so.
@@ -104,6 +105,7 @@ func (f *fleet) startVariants(ctx context.Context) error {
 		if err := f.launch(v.name, binary, f.serve(append(f.onRedis(), v.args...)...)...); err != nil {
 			return err
 		}
+		f.servers[len(f.servers)-1].variant = true
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func variants() []variant {
 		{name: emptyScript, edits: []edit{
 			{"acquire.lua", "", "return 1"},
 			{"store.go", "codec{script, appendArgs, readReply}", `codec{script, appendArgs,
-		func(_ any, _ []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
+		func(_ any, _ place, _ []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
 			for _, i := range at {
 				results[i] = ratelimit.Result{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore, Remaining: 1}
 			}
@@ -36,6 +36,7 @@ func variants() []variant {
 		// What the same script costs when each call has a connection to itself for the time of a round trip. There are as many
 		// connections as go-redis makes by default on two cores.
 		{name: oneByOne, edits: []edit{{"node.go", "mostInBatch = 256", "mostInBatch = 1"}}, args: []string{"--redis-pool-size", "21"}},
+		{name: unmerged, edits: []edit{{"batch.go", "w.calls = w.same.merge(w.calls)", ""}}},
 	}
 }
 
@@ -43,6 +44,7 @@ func variants() []variant {
 const (
 	emptyScript = "empty script"
 	oneByOne    = "one by one"
+	unmerged    = "unmerged"
 )
 
 // overlay writes the changed files to dir, and the list of them that go build wants; it returns the path of that.
