@@ -3,7 +3,6 @@ package app_test
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"testing"
 
@@ -74,24 +73,6 @@ func TestFaultTakenBack(t *testing.T) {
 	require.Contains(t, i.log.String(), `level=INFO msg="policy files are sound again" version=`+i.status().Policies.Version)
 	require.Equal(t, "0", i.metric("envoy_rls_reload_failing"))
 	require.Empty(t, i.status().Policies.Error)
-}
-
-// TestField_500ReloadsOfTheService: goroutines and file descriptors stay within 5 of where they were.
-func TestField_500ReloadsOfTheService(t *testing.T) {
-	reloads := 50
-	if os.Getenv("ENVOY_RLS_LONG") != "" {
-		reloads = 500
-	}
-	i := start(t, perIP)
-	require.NoError(t, i.reload(bucket("p", 5, "refillPerDay: 1")))
-	i.call("ip", hostname)
-	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
-	for n := range reloads {
-		require.NoError(t, i.reload(bucket("p", 10+n, "refillPerDay: 1")))
-		i.call("ip", hostname)
-	}
-	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+5)
-	require.LessOrEqual(t, openDescriptors(t), descriptors+5)
 }
 
 func openDescriptors(t *testing.T) int {
