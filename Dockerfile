@@ -11,6 +11,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/envoy-rls ./cmd/envoy-rls
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     cd e2e && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/upstream ./cmd/upstream
+RUN mkdir /out/state
 
 FROM scratch AS upstream
 COPY --from=build /out/upstream /upstream
@@ -21,6 +22,8 @@ ENTRYPOINT ["/upstream"]
 FROM scratch
 COPY --from=build /out/envoy-rls /envoy-rls
 COPY config/policies.yaml /etc/envoy-rls/policies.yaml
+# Where --policy-kept-file points to: mount a volume there to start without the policy database after the container is gone.
+COPY --from=build --chown=65532:65532 /out/state /var/lib/envoy-rls
 ENV ENVOY_RLS_POLICIES=/etc/envoy-rls/policies.yaml
 USER 65532:65532
 EXPOSE 8080 8081

@@ -68,6 +68,33 @@ func TestField_OneIDTwiceNamesBothPlaces(t *testing.T) {
 	require.ErrorContains(t, err, b+`:3:10: two policies have the id "login" (first at `+a+`:3:10)`)
 }
 
+// TestField_Misspelt: each with its place and the nearest valid name, and all at once.
+func TestField_Misspelt(t *testing.T) {
+	_, err := policy.Parse("a.yaml", []byte(`policies:
+  - id: one
+    key: [ip]
+    algoritm: token-bucket
+    capcity: 20
+    refillPerMinute: 100
+    onStoreFailure: Local
+  - {id: two, key: [ip], algorithm: sliding-log, limit: 5, window: 1m}
+`))
+	var faults policy.Faults
+	require.ErrorAs(t, err, &faults)
+	var got []string
+	for _, f := range faults {
+		got = append(got, fmt.Sprintf("%v: %s (%s)", f.Pos, f.Message, f.Hint))
+	}
+	for _, want := range []string{
+		`a.yaml:4:5: a policy has no field "algoritm" (did you mean "algorithm"?)`,
+		`a.yaml:5:5: a policy has no field "capcity" (did you mean "capacity"?)`,
+		`a.yaml:7:21: onStoreFailure cannot be "Local": it is local, open or closed (did you mean "local"?)`,
+		`a.yaml:8:5: policy "two" needs onStoreFailure (write onStoreFailure: local, open or closed)`,
+	} {
+		require.Contains(t, got, want)
+	}
+}
+
 func TestField_YAMLTraps(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"duplicate key", bucketFile + "    capacity: 30\n", `a.yaml:8:5: "capacity" is written twice, first at a.yaml:5:5`},
