@@ -42,6 +42,7 @@ type debt struct {
 	amount    uint64           // admitted, and not given back
 	sending   uint64           // the part of it that is on its way to the store …
 	done      chan struct{}    // … and is closed when that is over; else nil
+	refusals  int
 
 	// What the local bucket had left after its last change, and by which share of the limit.
 	share algorithm.Limits
@@ -199,10 +200,14 @@ func (e *debt) bucket(op ratelimit.Op, cost uint64) ratelimit.Bucket {
 type outcome uint8
 
 const (
-	notRun outcome = iota + 1
+	notRun  outcome = iota + 1
+	refused         // for what the bucket is, and not because the store fails
 	ran
 	mayHaveRun // never tried again
 )
+
+// mostRefusals is how often a debt is refused before it is given up: it would be tried for ever.
+const mostRefusals = 5
 
 // settle ends a claim.
 func (d *debts) settle(c *claim, o outcome) {
@@ -217,8 +222,14 @@ func (d *debts) settle(c *claim, o outcome) {
 	case mayHaveRun:
 		d.unknown.Add(e.sending)
 	default:
-		e.sending, e.done = 0, nil
-		return
+		if o == refused {
+			e.refusals++
+		}
+		if e.refusals < mostRefusals {
+			e.sending, e.done = 0, nil
+			return
+		}
+		d.dropped.Add(e.sending)
 	}
 	e.amount -= e.sending
 	e.sending, e.done = 0, nil

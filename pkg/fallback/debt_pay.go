@@ -33,8 +33,9 @@ func (p *payment) add(c claim) {
 // acquire asks the store, in one way or another.
 type acquire func(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result
 
-// pay has the store charged. It reports whether all was.
-func (l *local) pay(ctx context.Context, p *payment, store acquire) bool {
+// pay has the store charged. It reports whether all was. patient: no caller waits for it, so that an error which is no trouble is
+// about the bucket.
+func (l *local) pay(ctx context.Context, p *payment, store acquire, patient bool) bool {
 	if len(p.claims) == 0 {
 		return true
 	}
@@ -43,17 +44,28 @@ func (l *local) pay(ctx context.Context, p *payment, store acquire) bool {
 	for j := range p.claims {
 		c, r := &p.claims[j], &p.results[j]
 		all = all && r.Err == nil
-		switch {
-		case r.Err == nil:
+		if r.Err == nil {
 			l.seen.note(c.id, r.Remaining, l.now())
-			l.debts.settle(c, ran)
-		case !errors.Is(r.Err, ErrOpen) && l.classify(r.Err).MayHaveRun:
-			l.debts.settle(c, mayHaveRun)
-		default:
-			l.debts.settle(c, notRun)
 		}
+		l.debts.settle(c, l.outcomeOf(r.Err, patient))
 	}
 	return all
+}
+
+func (l *local) outcomeOf(err error, patient bool) outcome {
+	switch {
+	case err == nil:
+		return ran
+	case errors.Is(err, ErrOpen):
+		return notRun
+	}
+	switch fault := l.classify(err); {
+	case fault.MayHaveRun:
+		return mayHaveRun
+	case patient && !fault.Trouble:
+		return refused
+	}
+	return notRun
 }
 
 // payer pays what is owed for buckets that nobody calls. It runs while there are debts.
@@ -127,7 +139,7 @@ func (l *local) payRound(ctx context.Context, pause time.Duration) bool {
 			if len(p.claims) == 0 {
 				continue
 			}
-			if !l.pay(ctx, &p, l.charge) {
+			if !l.pay(ctx, &p, l.charge, true) {
 				more = false // again in the next round
 			}
 			if !rest(ctx, pause) {

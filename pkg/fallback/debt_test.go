@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -178,6 +179,30 @@ func TestDebtIsWaitedFor(t *testing.T) {
 			})
 		}
 		all.Wait()
+	})
+}
+
+// TestDebtThatIsRefused is given up after some attempts: it would keep every call from the short way.
+func TestDebtThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub()
+		dead := &broken{Store: h, fails: func(b *ratelimit.Bucket) bool { return b.Op == ratelimit.Force }}
+		s, b := h.instance(t, 0, 4, func(o *fallback.Options) {
+			o.Store = dead
+			o.Classify = func(err error) fallback.Fault {
+				return fallback.Fault{Trouble: !errors.Is(err, errGone)}
+			}
+		}), local("a", daily)
+		dead.fails = func(*ratelimit.Bucket) bool { return true }
+		for range 3 {
+			require.Equal(t, ratelimit.FromLocal, ask(s, b)[0].Source)
+		}
+		dead.mu.Lock()
+		dead.fails = func(b *ratelimit.Bucket) bool { return b.Op == ratelimit.Force }
+		dead.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, fallback.Debts{Dropped: 3}, s.Debts())
+		require.Equal(t, ratelimit.FromStore, ask(s, b)[0].Source)
 	})
 }
 

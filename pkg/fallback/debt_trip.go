@@ -72,7 +72,7 @@ func (t *trip) payOnce(ctx context.Context) {
 			at = append(at, i)
 		}
 	}
-	l.pay(ctx, &mine, t.store.options.Store.Acquire)
+	l.pay(ctx, &mine, t.store.options.Store.Acquire, false)
 	for j, i := range at {
 		if err := mine.results[j].Err; err != nil {
 			t.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: err}
