@@ -1,0 +1,88 @@
+package fallback_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/pkg/fallback"
+	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+	"github.com/envoy-rls/envoy-rls/pkg/storetest"
+)
+
+// gone fails at once.
+type gone struct{}
+
+func (gone) Acquire(_ context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	results = append(results[:0], make([]ratelimit.Result, len(buckets))...)
+	for i := range results {
+		results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: errGone}
+	}
+	return results
+}
+
+// orphan is an instance whose store is gone, as the service makes one.
+func orphan(t testing.TB) *fallback.Store {
+	const buckets = 262_144
+	s := fallback.New(fallback.Options{
+		Store: gone{}, Local: memorybackend.New(memorybackend.Options{MaxBuckets: buckets, MaxRuns: buckets}),
+		Instances: func() fallback.Instances { return fallback.Instances{Count: 4} },
+		Classify:  func(error) fallback.Fault { return fallback.Fault{Trouble: true} },
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestLocalMemory: whatever clients send while the store is gone, what is kept of it is bounded.
+func TestLocalMemory(t *testing.T) {
+	keys, name := 200_000, "policy-of-a-usual-length:k:ak_5b11618c2e44"
+	if os.Getenv("ENVOY_RLS_LONG") == "1" {
+		keys = 4_000_000
+	}
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / 1e6
+	}
+	before := heap()
+	s := orphan(t)
+	empty := heap()
+	results := make([]ratelimit.Result, 2)
+	buckets := make([]ratelimit.Bucket, 2)
+	for k := range keys {
+		buckets[0] = local(fmt.Sprint(name, k), daily)
+		buckets[1] = local(fmt.Sprint(name, -k-1), storetest.SL(100, 1e9))
+		s.Acquire(t.Context(), buckets, results)
+	}
+	full := heap()
+	t.Logf("%.0f MB, of which %.0f MB from the start, after %d keys", full-before, empty-before, 2*keys)
+	require.Less(t, full-before, 120.0)
+	require.EqualValues(t, 65_536, s.Debts().Buckets)
+	runtime.KeepAlive(s)
+}
+
+// BenchmarkOutage is what a decision by a share costs.
+func BenchmarkOutage(b *testing.B) {
+	for _, keys := range []int{1, 100_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			s := orphan(b)
+			buckets := make([]ratelimit.Bucket, keys)
+			for k := range buckets {
+				buckets[k] = local(fmt.Sprint("policy-of-a-usual-length:k:ak_5b11618c2e44", k), daily)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				results := make([]ratelimit.Result, 1)
+				for k := 0; pb.Next(); k++ {
+					s.Acquire(b.Context(), buckets[k%keys:k%keys+1], results)
+				}
+			})
+		})
+	}
+}
