@@ -95,10 +95,10 @@ func (b *breaker) admit(now time.Duration) (through, probe bool, wait time.Durat
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.state == StateClosed:
+	switch b.state {
+	case StateClosed:
 		return true, false, 0
-	case b.state == StateHalfOpen:
+	case StateHalfOpen:
 		return false, false, longBackoff
 	}
 	b.changeLocked(StateHalfOpen, now, never)
