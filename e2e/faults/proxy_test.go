@@ -51,7 +51,7 @@ func TestConnectionsSpoilt(t *testing.T) {
 		{"timeout", func() { p.Delay(20 * time.Millisecond) }},
 		{"timeout", p.Lose},
 		{"connection", p.Halve},
-		{"connection", func() { p.Refuse(); p.Cut() }},
+		{"dial", func() { p.Refuse(); p.Cut() }},
 		{"connection", say("!garbage")},
 		{"reply", say("$3\r\nabc")},
 		{"oom", say("-OOM command not allowed when used memory > 'maxmemory'.")},

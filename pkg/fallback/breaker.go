@@ -52,7 +52,7 @@ const ReasonGone = "gone"
 const (
 	opensAfter   = 3 // failures in a row
 	firstBackoff = 20 * time.Millisecond
-	longBackoff  = 500 * time.Millisecond
+	longBackoff  = 500 * time.Millisecond // at most
 )
 
 // never is a time that does not come.
@@ -75,6 +75,7 @@ type breaker struct {
 	touched time.Duration // by the last failure, or the transition after it
 	lastBad time.Duration // when the newest call was sent that failed …
 	lastOK  time.Duration // … and that did not
+	deaf    time.Duration // until then late answers count for nothing
 	witness []byte        // the key of a bucket that failed
 	dropped bool          // nobody else knows it any more
 }
@@ -143,7 +144,18 @@ func (b *breaker) unknown(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.dropped && b.state == StateHalfOpen {
-		b.changeLocked(StateOpen, now, now)
+		b.changeLocked(StateOpen, now, max(now, 1))
+	}
+}
+
+// heard notes that the shard has answered, too late for the call: the next one finds out whether it is back. Not every time, or one that is merely
+// slow would be asked all the time.
+func (b *breaker) heard(now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == StateOpen && now >= b.deaf {
+		b.deaf = now + longBackoff/2
+		b.until.Store(int64(max(now, 1)))
 	}
 }
 

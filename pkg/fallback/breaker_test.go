@@ -273,6 +273,41 @@ func TestProbeThatTellsNothing(t *testing.T) {
 	})
 }
 
+// TestLateAnswers: a shard that answers too late may be back, and is asked at once; but not every time.
+func TestLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		b.open(errSlow)
+		late := func() {
+			b.Learn([]ratelimit.Bucket{take("a-1", tokens, policy.Open)}, []ratelimit.Result{{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore}})
+		}
+		late()
+		b.call("a-1")
+		require.Equal(t, 1, b.store.calls("a"), "asked before its time")
+		asked := 0
+		for range 1000 {
+			late()
+			b.call("a-1")
+			asked += b.store.calls("a")
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, asked, 12, "it is slow: some probes of the first second, and one more for each 250 ms")
+		b.store.set("a", nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"store"}, b.call("a-1"))
+		b.store.set("a", errSlow)
+		for range 3 {
+			b.call("a-1")
+		}
+		b.store.set("a", nil)
+		require.Equal(t, []string{"open"}, b.call("a-1"))
+		late()
+		require.Equal(t, []string{"store"}, b.call("a-1"), "it hung for a moment only")
+		late()
+		require.Equal(t, []string{"store"}, b.call("a-1"), "what works is left alone")
+	})
+}
+
 // TestShardsThatGo: the table of breakers shrinks again, and calls then cost nothing.
 func TestShardsThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

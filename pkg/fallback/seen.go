@@ -102,9 +102,13 @@ func (s *seen) remaining(id policy.Identity, l *algorithm.Limits, at int64) floa
 	return l.Capacity
 }
 
-// Learn takes in what Store said to a call of which Acquire did not wait for the end.
+// Learn takes in what Store said to a call of which Acquire did not wait for the end. Shards that are kept from calls are asked by the next one: they
+// may be back.
 func (s *Store) Learn(buckets []ratelimit.Bucket, results []ratelimit.Result) {
 	s.local.watch(buckets, results)
+	for i := range buckets {
+		s.shards.heard(buckets[i].Key.Bytes())
+	}
 }
 
 // watch learns from the store's answers. It is on the path of every decision.

@@ -64,6 +64,16 @@ func (s *shards) findOrAdd(shard string) *breaker {
 	return b
 }
 
+// heard notes that the shard of a bucket has answered, too late for the call.
+func (s *shards) heard(key []byte) {
+	if s.untroubled() {
+		return
+	}
+	if b := s.find(s.shardOf(key)); b != nil {
+		b.heard(s.now())
+	}
+}
+
 // tidy drops breakers of no use, now and again.
 func (s *shards) tidy(now time.Duration) {
 	last := s.looked.Load()

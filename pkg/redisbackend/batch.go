@@ -110,6 +110,9 @@ func (w *worker) send() bool {
 		w.calls[i] = nil
 	}
 	clear(w.cmds)
+	if connected && err != nil && !isReply(err) {
+		w.connect() // again, before there is a call that would wait for it
+	}
 	return connected
 }
 
