@@ -129,6 +129,21 @@ func (m *Middleware) Allow(w http.ResponseWriter, r *http.Request) bool {
 	return allowed
 }
 
+// Tell puts the fields into w's header as they are now, charges nothing and denies nothing: for a response that does not count, such as one
+// that is repeated from memory.
+func (m *Middleware) Tell(w http.ResponseWriter, r *http.Request) {
+	if m.skips(r) {
+		return
+	}
+	s := m.scratch.Get().(*scratch)
+	defer m.release(s)
+	call := m.begin(r, s)
+	defer call.Release()
+	m.renderer.Render(call.Peek(r.Context()), &s.answer)
+	f := s.fields()
+	f.put(w.Header(), new(fieldLines), &m.renderer)
+}
+
 func (m *Middleware) skips(r *http.Request) bool {
 	return m.options.Skip != nil && m.options.Skip(r)
 }
@@ -137,19 +152,8 @@ func (m *Middleware) skips(r *http.Request) bool {
 func (m *Middleware) decide(w http.ResponseWriter, r *http.Request) (f fields, allowed bool) {
 	s := m.scratch.Get().(*scratch)
 	defer m.release(s)
-	call := m.options.Limiter.Begin(m.domain)
+	call := m.begin(r, s)
 	defer call.Release()
-	s.text = s.text[:0]
-	for i := range m.options.Attributes {
-		start := len(s.text)
-		var ok bool
-		if s.text, ok = m.options.Attributes[i].append(s.text, r); ok {
-			call.Add(0, m.names[i], s.text[start:])
-		}
-	}
-	if m.options.Cost != nil {
-		call.SetCost(m.options.Cost(r))
-	}
 	d := call.Check(r.Context())
 	if m.options.OnDecision != nil {
 		m.options.OnDecision(r, d)
@@ -166,6 +170,23 @@ func (m *Middleware) decide(w http.ResponseWriter, r *http.Request) (f fields, a
 		return f, true
 	}
 	return f, false
+}
+
+// begin starts a call with all that is known of r. The call's values are in s.
+func (m *Middleware) begin(r *http.Request, s *scratch) *ratelimit.Call {
+	s.text = s.text[:0]
+	call := m.options.Limiter.Begin(m.domain)
+	for i := range m.options.Attributes {
+		start := len(s.text)
+		var ok bool
+		if s.text, ok = m.options.Attributes[i].append(s.text, r); ok {
+			call.Add(0, m.names[i], s.text[start:])
+		}
+	}
+	if m.options.Cost != nil {
+		call.SetCost(m.options.Cost(r))
+	}
+	return call
 }
 
 func (m *Middleware) release(s *scratch) {

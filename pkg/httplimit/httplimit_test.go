@@ -228,6 +228,30 @@ func TestAllow(t *testing.T) {
 	require.Contains(t, rec.Body.String(), "RATE_LIMITED")
 }
 
+func TestTell(t *testing.T) {
+	told := 0
+	m := newMiddleware(t, userPolicies, forUsers(httplimit.Options{
+		OnDecision: func(*http.Request, *ratelimit.Decision) { told++ },
+		Skip:       func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+	}))
+	tell := func(target string) http.Header {
+		rec := httptest.NewRecorder()
+		m.Tell(rec, as("ann", get(target)))
+		require.Zero(t, rec.Body.Len())
+		return rec.Result().Header
+	}
+	require.Equal(t, `"user";r=2;t=120`, field(t, tell("/"), "RateLimit"))
+	require.Equal(t, `"user";q=2;w=120`, field(t, tell("/"), "RateLimit-Policy"))
+	require.Empty(t, tell("/healthz"))
+	require.Zero(t, told, "nothing was decided")
+	for range 2 {
+		require.True(t, m.Allow(httptest.NewRecorder(), as("ann", get("/"))))
+	}
+	header := tell("/")
+	require.Equal(t, `"user";r=0;t=60`, field(t, header, "RateLimit"))
+	require.Empty(t, header.Get("Retry-After"), "nothing was denied")
+}
+
 // TestHead: a denial of HEAD is one without a body.
 func TestHead(t *testing.T) {
 	server := httptest.NewServer(newServer(t, userPolicies, forUsers(httplimit.Options{})))
