@@ -38,6 +38,17 @@ func (r *Record) CheckAnswered() error {
 	return nil
 }
 
+// CheckModes checks that a failure mode that decided is the policy's own, and has done what it says: open admits, closed denies.
+func (r *Record) CheckModes() error {
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if d.ByMode() && (d.Source != d.Mode || d.Mode != "local" && d.Allowed != (d.Mode == "open")) {
+			return fmt.Errorf("a call due at %v about a policy %s was decided by the mode %s: allowed %v", d.Due, d.Mode, d.Source, d.Allowed)
+		}
+	}
+	return nil
+}
+
 const (
 	// overTimeout is by how much 999 of 1,000 decisions may exceed the time that the store has.
 	overTimeout = 50 * time.Millisecond

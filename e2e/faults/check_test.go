@@ -24,7 +24,7 @@ func planted() *faults.Record {
 	r := &faults.Record{Marks: []faults.Mark{{At: trouble.From, What: "stop"}, {At: trouble.To, What: "go on"}}}
 	for n := range 3000 {
 		d := faults.Decision{Due: time.Duration(n) * time.Millisecond, Took: time.Millisecond, Allowed: true, Source: "store"}
-		d.Shard = n % 2
+		d.Shard, d.Mode = n%2, "open"
 		if d.Shard == victim && trouble.Within(d.Due) {
 			d.Took, d.Source = storeTimeout, "open"
 		}
@@ -35,7 +35,7 @@ func planted() *faults.Record {
 
 // all runs every check.
 func all(r *faults.Record) error {
-	return errors.Join(r.CheckAnswered(), r.CheckInTime(storeTimeout), r.CheckTrace(trouble, victim),
+	return errors.Join(r.CheckAnswered(), r.CheckModes(), r.CheckInTime(storeTimeout), r.CheckTrace(trouble, victim),
 		r.CheckAgain(trouble.To, victim, 500*time.Millisecond), r.CheckAlone(trouble.To, victim, 500*time.Millisecond), r.CheckUntouched(trouble, 0))
 }
 
@@ -52,7 +52,9 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	after := faults.Span{From: trouble.To + 500*time.Millisecond, To: time.Hour}
 	took := func(d time.Duration) func(*faults.Decision) { return func(x *faults.Decision) { x.Took = d } }
-	by := func(source string) func(*faults.Decision) { return func(x *faults.Decision) { x.Source = source } }
+	by := func(source string) func(*faults.Decision) {
+		return func(x *faults.Decision) { x.Source, x.Mode, x.Allowed = source, source, source != "closed" }
+	}
 	tests := []struct {
 		name  string
 		plant func(*faults.Record)
@@ -78,6 +80,13 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 		}, "took 600ms"},
 		{"calls were made late", func(r *faults.Record) {
 			change(r, always, 0, 1, func(d *faults.Decision) { d.Late, d.Took = time.Second, time.Second+time.Millisecond })
+		}, ""},
+		{"another policy's mode", func(r *faults.Record) { r.Decisions[1501].Mode = "local" }, "about a policy local was decided by the mode open"},
+		{"an open policy denies", func(r *faults.Record) { r.Decisions[1501].Allowed = false }, "mode open: allowed false"},
+		{"a closed policy admits", func(r *faults.Record) { r.Decisions[1501].Source, r.Decisions[1501].Mode = "closed", "closed" }, "mode closed: allowed true"},
+		{"a local policy may deny", func(r *faults.Record) {
+			d := &r.Decisions[1501]
+			d.Source, d.Mode, d.Allowed = "local", "local", false
 		}, ""},
 		{"no trace", func(r *faults.Record) { change(r, trouble, victim, 1, by("store")) }, "the fault left no trace"},
 		{"a trace on another shard only", func(r *faults.Record) {

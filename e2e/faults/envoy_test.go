@@ -42,7 +42,7 @@ func TestPrimaryKilledBehindEnvoy(t *testing.T) {
 	r := load.Stop()
 
 	e.show(r)
-	e.require(r.CheckAnswered(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
+	e.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
 	e.requireInTime(r, r.CheckInTime(storeTimeout), r.CheckAlone(s.To, victim, time.Second), r.CheckUntouched(s, others(victim)...))
 	unasked, err := e.envoy.Unasked(t.Context())
 	require.NoError(t, err)

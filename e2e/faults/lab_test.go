@@ -128,12 +128,12 @@ func shardOf(tenant string) int {
 // mix asks about all shards and failure modes in turn. One call in ten is about the scarce bucket of its shard.
 func (l *lab) mix(n int) faults.Call {
 	shard, turn := n%shards, n/shards
-	c := faults.Call{Shard: shard, Mode: []string{"local", "open", "closed"}[turn%3]}
-	tenant := l.tenants[shard][turn/3%tenantsPer]
+	mode, tenant := []string{"local", "open", "closed"}[turn%3], l.tenants[shard][turn/3%tenantsPer]
+	c := faults.Call{Shard: shard, Policy: mode, Mode: mode}
 	if turn%10 == 0 {
-		c.Mode, tenant = "scarce", l.tenants[shard][0]
+		c.Policy, c.Mode, tenant = "scarce", "closed", l.tenants[shard][0]
 	}
-	c.Request = harness.Attributes("mode", c.Mode, "tenant", tenant)
+	c.Request = harness.Attributes("mode", c.Policy, "tenant", tenant)
 	return c
 }
 
@@ -183,13 +183,13 @@ func (l *lab) show(r *faults.Record) {
 // always is all of a record.
 var always = faults.Span{To: time.Hour}
 
-// admitted is how many calls of one mode were admitted on a shard.
-func admitted(r *faults.Record, shard int, mode string) int {
-	return admittedIn(always, r, shard, mode)
+// admitted is how many calls about a policy were admitted on a shard.
+func admitted(r *faults.Record, shard int, policy string) int {
+	return admittedIn(always, r, shard, policy)
 }
 
-func admittedIn(s faults.Span, r *faults.Record, shard int, mode string) int {
-	return faults.Count(r.Select(s, shard), func(d *faults.Decision) bool { return d.Allowed && d.Mode == mode })
+func admittedIn(s faults.Span, r *faults.Record, shard int, policy string) int {
+	return faults.Count(r.Select(s, shard), func(d *faults.Decision) bool { return d.Allowed && d.Policy == policy })
 }
 
 // requireBound prints what was admitted against what could be at most.
@@ -219,7 +219,7 @@ func (l *lab) requireSteady(r *faults.Record, s faults.Span, shard, unseen int) 
 	l.Helper()
 	l.show(r)
 	l.Logf("the store decides about shard %d again %v after it can", shard, r.Again(s.To, shard))
-	l.require(r.CheckAnswered(), r.CheckTrace(s, shard), r.CheckAgain(s.To, shard, time.Second))
+	l.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, shard), r.CheckAgain(s.To, shard, time.Second))
 	l.requireInTime(r, r.CheckInTime(storeTimeout), r.CheckAlone(s.To, shard, time.Second), r.CheckUntouched(s, others(shard)...))
 	for other := range shards {
 		bound := float64(scarcity)

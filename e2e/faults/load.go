@@ -15,7 +15,8 @@ import (
 // Call is one call that a load makes.
 type Call struct {
 	Shard   int    // whose primary, as the cluster was started, has the key
-	Mode    string // the failure mode of the policy
+	Policy  string // that applies, or what else calls are told apart by
+	Mode    string // the failure mode of the policy: local, open, closed
 	Request *rls.RateLimitRequest
 }
 

@@ -86,7 +86,7 @@ func TestConnectionsSpoilt(t *testing.T) {
 	}
 	r := load.Stop()
 	l.show(r)
-	l.require(r.CheckAnswered())
+	l.require(r.CheckAnswered(), r.CheckModes())
 	l.requireInTime(r, r.CheckInTime(storeTimeout))
 	for n, s := range spans {
 		part := r.Between(faults.Span{From: s.From - rest/2, To: s.To + rest})

@@ -34,7 +34,7 @@ func TestResharded(t *testing.T) {
 	l.warm()
 	load := l.start(func(n int) faults.Call {
 		tenant := l.tenants[n%shards][n/shards%tenantsPer]
-		return faults.Call{Shard: n % shards, Mode: "closed", Request: harness.Attributes("tenant", tenant)}
+		return faults.Call{Shard: n % shards, Policy: "paired", Mode: "closed", Request: harness.Attributes("tenant", tenant)}
 	})
 	time.Sleep(before)
 	s := faults.Span{From: load.Mark("slots move")}
@@ -46,7 +46,7 @@ func TestResharded(t *testing.T) {
 	r := load.Stop()
 	l.show(r)
 	t.Logf("the store decides about shard %d again %v after it can", victim, r.Again(s.To, victim))
-	l.require(r.CheckAnswered(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
+	l.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
 	l.requireInTime(r, r.CheckInTime(storeTimeout), r.CheckAlone(s.To, victim, 500*time.Millisecond), r.CheckUntouched(s, others(victim)...))
 	l.requireCounted(r)
 	for _, tenant := range l.tenants[victim][:moving] {
@@ -120,7 +120,7 @@ func TestFlapping(t *testing.T) {
 	last := spans[times-1]
 	r = r.Between(faults.Span{From: 0, To: last.To + up})
 	l.show(r)
-	l.require(r.CheckAnswered(), r.CheckTrace(last, victim), r.CheckAgain(last.To, victim, up-100*time.Millisecond))
+	l.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(last, victim), r.CheckAgain(last.To, victim, up-100*time.Millisecond))
 	l.requireInTime(r, r.CheckInTime(storeTimeout))
 	for shard := range shards {
 		l.requireBound("scarce bucket", admitted(r, shard, "scarce"), scarcity)

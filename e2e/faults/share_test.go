@@ -73,7 +73,7 @@ func TestField_FourInstancesFlapping(t *testing.T) {
 		case turn%5 == 1:
 			tenant = fmt.Sprint("outage-", max(0, outages.Load()-1))
 		}
-		return faults.Call{Mode: tenant, Request: harness.Attributes("mode", "hundred", "tenant", tenant)}
+		return faults.Call{Policy: tenant, Mode: "local", Request: harness.Attributes("mode", "hundred", "tenant", tenant)}
 	})
 	time.Sleep(up)
 	s := faults.Span{From: load.Now()}
@@ -88,7 +88,7 @@ func TestField_FourInstancesFlapping(t *testing.T) {
 	}
 	r := load.Stop()
 	l.show(r)
-	l.require(r.CheckAnswered(), r.CheckTrace(s, 0), r.CheckAgain(s.To, 0, up/2))
+	l.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, 0), r.CheckAgain(s.To, 0, up/2))
 	l.requireInTime(r, r.CheckInTime(storeTimeout))
 	tenants := []string{"before", "slowly"}
 	for n := range times + 1 {
