@@ -23,9 +23,11 @@ func TestReservations(t *testing.T) {
 		name             string
 		estimate, actual int  // at most
 		low              bool // actual is how much more is used than estimated, at most
+		same             bool // all estimate the same: calls that may travel as one
 	}{
-		{"all have room", 100, 100, false},
-		{"more is used than there is", 50, 400, true},
+		{"all have room", 100, 100, false, false},
+		{"all estimate the same", 100, 100, false, true},
+		{"more is used than there is", 50, 400, true, false},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -44,20 +46,30 @@ policies:
 				instances = append(instances, ratelimit.New(ratelimit.Options{Store: store, Policies: set}))
 			}
 			request := ratelimit.Request{Attributes: map[string]string{"tenant": rand.Text(), "model": rand.Text()}}
-			var held []*ratelimit.Reservation
-			for n := range 100 {
+			held := make([]*ratelimit.Reservation, 100)
+			var wg sync.WaitGroup
+			for n := range held {
 				r := request
 				r.Cost = 1 + random.Uint64N(uint64(tt.estimate))
-				reservation, err := instances[n%3].Reserve(t.Context(), r)
-				require.NoError(t, err)
-				require.True(t, reservation.Decision.Allowed)
-				held = append(held, reservation)
+				if tt.same {
+					r.Cost = uint64(tt.estimate)
+				}
+				wg.Go(func() {
+					reservation, err := instances[n%3].Reserve(t.Context(), r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					held[n] = reservation
+				})
 			}
+			wg.Wait()
+			require.False(t, t.Failed())
 			var used uint64
-			var wg sync.WaitGroup
 			var mu sync.Mutex
 			uncharged := map[string]uint64{} // by policy: each settles in an order of its own
-			for n, reservation := range held {
+			for _, reservation := range held {
+				require.True(t, reservation.Decision.Allowed)
 				actual := random.Uint64N(uint64(tt.actual))
 				if tt.low {
 					actual += uint64(tt.estimate)
@@ -66,7 +78,7 @@ policies:
 				wg.Go(func() {
 					settled, err := reservation.Commit(t.Context(), actual)
 					if err != nil {
-						t.Error(n, err)
+						t.Error(err)
 					}
 					mu.Lock()
 					defer mu.Unlock()
