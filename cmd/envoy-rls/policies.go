@@ -112,13 +112,13 @@ func loaded(texts []policy.Text, version int64) ([]*policy.File, error) {
 		}
 		texts = named
 	}
-	if _, err := policy.LoadTexts(texts...); err != nil { // all faults at once
-		return nil, err
-	}
 	var files []*policy.File
 	for _, text := range texts {
 		file, err := policy.Parse(text.Path, text.Data)
 		if err != nil {
+			if _, all := policy.LoadTexts(texts...); all != nil {
+				err = all // with those of the other files
+			}
 			return nil, err
 		}
 		files = append(files, file)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/internal/pgtest"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
@@ -89,6 +90,23 @@ func TestField_ManyPoliciesDecideAsFast(t *testing.T) {
 	}
 	t.Logf("a decision takes %v with %d policies, %v with %d", fastest[0], sizes[0], fastest[1], sizes[1])
 	require.LessOrEqual(t, float64(fastest[1]), 1.1*float64(fastest[0]))
+}
+
+// TestField_ManyPoliciesFromPostgres: they come through the database nearly as fast as from a file.
+func TestField_ManyPoliciesFromPostgres(t *testing.T) {
+	if !long() || raced {
+		t.Skip("takes seconds of both cores: ENVOY_RLS_LONG=1, without -race")
+	}
+	s := newShelf(t, pgtest.Start(t))
+	s.push(many(10_000, 5))
+	i := s.start()
+	before, began := processTime(), time.Now()
+	s.push(many(10_000, 6))
+	awaitQuota(t, "6", []*instance{i})
+	took, spent := time.Since(began), processTime()-before
+	t.Logf("active %v after the push began (%v of processor)", took, spent)
+	require.Less(t, min(took, spent), 5*time.Second)
+	require.Equal(t, "10000", i.metric("envoy_rls_policy_set_policies"))
 }
 
 func answer(t *testing.T, service *rls.Service, ip, plan string) {

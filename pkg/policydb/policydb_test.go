@@ -1,6 +1,7 @@
 package policydb_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -79,7 +80,7 @@ func TestPublishRefuses(t *testing.T) {
 		"a name twice":           {func(d *policydb.Draft) { d.Files = append(d.Files, d.Files...) }, "two files are named a.yaml"},
 		"not UTF-8":              {func(d *policydb.Draft) { d.Files[0].Data = []byte("\xff") }, "not text in UTF-8"},
 		"a zero byte":            {func(d *policydb.Draft) { d.Files[0].Data = []byte("\x00") }, "not text in UTF-8"},
-		"too much":               {func(d *policydb.Draft) { d.Files[0].Data = make([]byte, 65<<20) }, "more than 64 MiB"},
+		"too much":               {func(d *policydb.Draft) { d.Files[0].Data = bytes.Repeat([]byte("x"), 33<<20) }, "more than 32 MiB"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -159,6 +160,20 @@ func TestDamaged(t *testing.T) {
 		VALUES (4, 'superseded', '[{"name": "a.yaml", "content": "one"}]', sha256('a.yaml\000one\000'), 'x', 'x')`))
 	_, err := d.Get(t.Context(), 4)
 	require.NoError(t, err, "the sum is one that people can make")
+}
+
+// TestTooLarge: what is far larger than anything that can be published is not fetched.
+func TestTooLarge(t *testing.T) {
+	if os.Getenv("ENVOY_RLS_LONG") == "" {
+		t.Skip("writes 200 MB: ENVOY_RLS_LONG=1")
+	}
+	d := newDatabase(t)
+	require.NoError(t, d.Migrate(t.Context()))
+	require.NoError(t, d.exec(`INSERT INTO envoy_rls.versions (number, state, files, sha256, author, comment)
+		SELECT 1, 'superseded', to_jsonb(repeat('x', 194 << 20)), sha256(''), 'x', 'x'`))
+	_, err := d.Get(t.Context(), 1)
+	require.ErrorIs(t, err, policydb.ErrDamaged)
+	require.ErrorContains(t, err, "version 1: damaged: it has more than 193 MiB")
 }
 
 func TestMigrate(t *testing.T) {

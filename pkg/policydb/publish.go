@@ -63,7 +63,7 @@ func (d *DB) Publish(ctx context.Context, draft Draft) (v Version, err error) {
 const (
 	maxLine  = 1000     // characters of author and comment
 	maxFiles = 1000     //
-	maxBytes = 64 << 20 // of all files
+	maxBytes = 32 << 20 // of all files
 )
 
 func (d *Draft) check() error {

@@ -81,13 +81,18 @@ func active(ctx context.Context, q querier) (Version, error) {
 
 // Get gives a version with its files. ErrNoVersion: there is none of this number; ErrDamaged: its SHA-256 is not that of its files.
 func (d *DB) Get(ctx context.Context, number int64) (v Version, err error) {
-	var files string
+	var files *string
 	err = d.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		v, err = scan(conn.QueryRow(ctx, "SELECT "+columns+", files::text FROM envoy_rls.versions WHERE number = $1", number), &files)
+		v, err = scan(conn.QueryRow(ctx, "SELECT "+columns+`, CASE WHEN octet_length(files::text) <= $2 THEN files::text END
+			FROM envoy_rls.versions WHERE number = $1`, number, maxEncoded), &files)
 		return err
 	})
-	if err == nil {
-		v.Files, err = decode([]byte(files), v.SHA256)
+	switch {
+	case err != nil:
+	case files == nil:
+		err = fmt.Errorf("%w: it has more than %d MiB", ErrDamaged, maxEncoded>>20)
+	default:
+		v.Files, err = decode([]byte(*files), v.SHA256)
 	}
 	if err != nil {
 		return v, fmt.Errorf("version %d: %w", number, err)
@@ -110,6 +115,9 @@ func (d *DB) List(ctx context.Context, limit int) (list []Version, err error) {
 	})
 	return list, err
 }
+
+// maxEncoded bounds what is fetched, in bytes: more than Publish lets in, whatever characters have to be escaped.
+const maxEncoded = 6*maxBytes + 1<<20
 
 // file is how a file stands in the table.
 type file struct {
