@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -152,7 +153,9 @@ func TestBenchmarkRunsOnRedis(t *testing.T) {
 			cells := strings.Split(lines[i], "|")
 			require.Equal(t, server, strings.TrimSpace(cells[2]))
 			if server == unmerged || server == oneByOne {
-				require.Equal(t, "1.0000", strings.TrimSpace(cells[7]), "scripts per call: %s", lines[i])
+				scripts, err := strconv.ParseFloat(strings.TrimSpace(cells[7]), 64)
+				require.NoError(t, err)
+				require.InDelta(t, 1, scripts, 0.02, "scripts per call, with a heartbeat now and then: %s", lines[i])
 			}
 			if server == oneByOne {
 				require.Equal(t, "1.0", strings.TrimSpace(cells[8]), "batch: %s", lines[i])
