@@ -131,6 +131,8 @@ func TestParseOverrides(t *testing.T) {
 	file := parseFile(t, "testdata/valid/overrides.yaml")
 	bucket, log := file.Policies[0], file.Policies[1]
 	require.Equal(t, 20.0, bucket.Numbers.Overdraft)
+	require.True(t, log.NoReconcile)
+	require.False(t, bucket.NoReconcile)
 	require.Equal(t, policy.SkipPolicy, bucket.OnMissingKey, "written beats the default of closed")
 
 	tests := []struct {
