@@ -85,6 +85,12 @@ func newInstance(t *testing.T, opts app.Options, log *journal) *instance {
 func start(t *testing.T, policies string) *instance {
 	t.Helper()
 	opts, log := options(t, policies)
+	return launch(t, opts, log)
+}
+
+// launch does the same with other options.
+func launch(t *testing.T, opts app.Options, log *journal) *instance {
+	t.Helper()
 	i := newInstance(t, opts, log)
 	require.NoError(t, i.Start(t.Context()))
 	i.connect()

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,11 +26,7 @@ func onRedis(t *testing.T, policies string, urls ...string) *instance {
 	opts, log := options(t, policies)
 	opts.Store, opts.StoreTimeout = "redis", time.Second
 	opts.Redis.URLs = urls
-	i := newInstance(t, opts, log)
-	require.NoError(t, i.Start(t.Context()))
-	i.connect()
-	t.Cleanup(func() { require.NoError(t, i.Stop(context.Background())) })
-	return i
+	return launch(t, opts, log)
 }
 
 func TestSharesBucketsOnRedis(t *testing.T) {
@@ -112,10 +107,7 @@ func useAs(t *testing.T, server *redistest.Server) {
 	opts.Store, opts.StoreTimeout = "redis", time.Second
 	opts.Redis.URLs, opts.Redis.PasswordFile = []string{"redis://limiter@" + server.Addr()}, filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(opts.Redis.PasswordFile, []byte("secret\n"), 0o600))
-	i := newInstance(t, opts, log)
-	require.NoError(t, i.Start(t.Context()))
-	i.connect()
-	t.Cleanup(func() { require.NoError(t, i.Stop(context.Background())) })
+	i := launch(t, opts, log)
 	require.Equal(t, 3, i.admitted(5, "remote_address", hostname))
 	for _, hits := range []uint64{0, 2} { // a look, a charge
 		r := request("edge", "remote_address", "203.0.113.8")

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -41,10 +40,7 @@ func TestField_ErrorReplies(t *testing.T) {
 			opts, log := options(t, modes)
 			opts.Store, opts.StoreTimeout = "redis", breakerTimeout
 			opts.Redis.URLs, opts.Redis.Mode = []string{p.URL()}, "standalone"
-			i := newInstance(t, opts, log)
-			require.NoError(t, i.Start(t.Context()))
-			i.connect()
-			t.Cleanup(func() { require.NoError(t, i.Stop(context.Background())) })
+			i := launch(t, opts, log)
 			p.Say(tt.reply)
 			for range 10 {
 				require.Equal(t, "open", source(i.call("remote_address", "203.0.113.1", "mode", "open")))

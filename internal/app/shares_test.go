@@ -123,9 +123,16 @@ func TestField_LocalSharesFlapping(t *testing.T) {
 		require.NoError(t, server.Resume())
 		hammer(time.Now().Add(up))
 	}
-	t.Logf("%d admitted, at most 200", total)
+	lost := 0 // at most: calls that Redis may have carried out, and whose requests may have been denied
+	for _, i := range all {
+		for _, result := range []string{"timeout", "connection"} {
+			n, _ := strconv.Atoi(i.metric(`envoy_rls_store_calls_total{node="` + server.Addr() + `",result="` + result + `"}`))
+			lost += n
+		}
+	}
+	t.Logf("%d admitted, at most 200; %d may have been lost", total, lost)
 	require.LessOrEqual(t, total, 200)
-	require.GreaterOrEqual(t, total, 100)
+	require.GreaterOrEqual(t, total+lost, 100)
 	for n, i := range all {
 		require.NotEqual(t, "", i.metric(`envoy_rls_decisions_total{outcome="allowed",policy="local",source="local"}`), "instance %d", n)
 	}
