@@ -141,7 +141,7 @@ func TestAnswers(t *testing.T) {
 				require.NoError(t, r.Err)
 				got = append(got, r.Source.String()+map[ratelimit.Outcome]string{0: "!", ratelimit.Denied: "-"}[r.Outcome])
 				if r.Source == ratelimit.FromStore && tt.buckets[i].Op != ratelimit.Force {
-					require.InDelta(t, s.left(tt.buckets[i]), r.Remaining, 1e-9, "bucket %d: told what is left", i)
+					require.InDelta(t, s.left(tt.buckets[i]), r.Remaining, 1e-6, "bucket %d: told what is left", i)
 				}
 			}
 			require.Equal(t, tt.want, got)
@@ -188,7 +188,7 @@ func TestNoErrorLeaves(t *testing.T) {
 					left[key]--
 				}
 				left[key] -= lost[key]
-				require.InDelta(rt, left[key], s.left(buckets[i]), 1e-9)
+				require.InDelta(rt, left[key], s.left(buckets[i]), 1e-6)
 			}
 		}
 	})
