@@ -142,8 +142,21 @@ func (s *shown) write(out io.Writer) {
 
 // fleet is what status says in JSON.
 type fleet struct {
-	Active    *policydb.Version   `json:"active"`
-	Instances []policydb.Instance `json:"instances"`
+	Active    *policydb.Version `json:"active"`
+	Instances []member          `json:"instances"`
+}
+
+type member struct {
+	ID       string `json:"id"`
+	Version  int64  `json:"version"`
+	Policies string `json:"policies"` // the version of the set, as metrics show it
+	State    string `json:"state"`    // up-to-date, behind, refuses, kept
+	Error    string `json:"error,omitempty"`
+	Build    string `json:"build"`
+	// SinceSeconds is how long the version has been in force, UpSeconds how long the instance has been running, SeenSeconds how long ago it said so.
+	SinceSeconds float64 `json:"sinceSeconds"`
+	UpSeconds    float64 `json:"upSeconds"`
+	SeenSeconds  float64 `json:"seenSeconds"`
 }
 
 func (v *versions) newStatus() *cobra.Command {
@@ -151,14 +164,14 @@ func (v *versions) newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Say which instance runs which version",
 		Long: `Says which version is active, and which version each instance runs, by its own account of a few seconds ago. An instance that has not been
-heard of for half a minute is left out. With --format json, times are in nanoseconds.`,
+heard of for half a minute is left out.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			db, err := v.open()
 			if err != nil {
 				return err
 			}
-			f := fleet{Instances: []policydb.Instance{}}
+			f := fleet{Instances: []member{}}
 			active, err := db.Active(cmd.Context())
 			if err == nil {
 				f.Active = &active
@@ -169,7 +182,12 @@ heard of for half a minute is left out. With --format json, times are in nanosec
 			if err != nil {
 				return databaseError(err)
 			}
-			f.Instances = append(f.Instances, list...)
+			for _, i := range list {
+				f.Instances = append(f.Instances, member{
+					ID: i.ID, Version: i.Version, Policies: i.Policies, State: f.state(i), Error: i.Error, Build: i.Build,
+					SinceSeconds: i.Since.Seconds(), UpSeconds: i.Up.Seconds(), SeenSeconds: i.Seen.Seconds(),
+				})
+			}
 			return v.print(cmd.OutOrStdout(), f, f.write)
 		},
 	}
@@ -189,23 +207,44 @@ func (f *fleet) write(out io.Writer) {
 	table := newTable(out)
 	fmt.Fprintln(table, "INSTANCE\tVERSION\tFOR\tSEEN\tBUILD\tSTATE")
 	for _, i := range f.Instances {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s ago\t%s\t%s\n", printable(i.ID), i.Version, i.Since.Round(time.Second), i.Seen.Round(100*time.Millisecond),
-			printable(i.Build), f.state(i))
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1fs ago\t%s\t%s\n", printable(i.ID), i.Version, time.Duration(i.SinceSeconds)*time.Second, i.SeenSeconds,
+			printable(i.Build), i.words())
 	}
 	_ = table.Flush()
 }
+
+// The states of an instance.
+const (
+	upToDate = "up-to-date"
+	behind   = "behind"
+	refuses  = "refuses"
+	kept     = "kept"
+)
 
 // state says how an instance stands to the active version.
 func (f *fleet) state(i policydb.Instance) string {
 	switch {
 	case i.Error != "":
-		return "refuses: " + firstLine(i.Error)
+		return refuses
 	case f.Active != nil && i.Version != f.Active.Number:
-		return "behind"
+		return behind
 	case i.Kept:
-		return "kept: has not reached the database since it started"
+		return kept
 	}
-	return "up to date"
+	return upToDate
+}
+
+// words is the state for people.
+func (m *member) words() string {
+	switch m.State {
+	case refuses:
+		return "refuses: " + firstLine(m.Error)
+	case kept:
+		return "kept: has not reached the database since it started"
+	case upToDate:
+		return "up to date"
+	}
+	return m.State
 }
 
 func firstLine(text string) string {

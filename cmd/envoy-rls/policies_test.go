@@ -226,11 +226,18 @@ func whoRunsWhat(d *desk) {
 	require.Contains(d.t, d.run("push", d.write("edge.yaml", "60"), "-m", "fourth", "--wait", "30s"), "\n3 instances run it\n")
 	var both struct {
 		Active    struct{ Number int64 }
-		Instances []struct{ Version int64 }
+		Instances []struct {
+			Version     int64
+			State       string
+			SeenSeconds float64
+		}
 	}
 	require.NoError(d.t, json.Unmarshal([]byte(d.run("status", "--format", "json")), &both))
 	require.EqualValues(d.t, 4, both.Active.Number)
 	require.Len(d.t, both.Instances, 3)
+	require.EqualValues(d.t, 4, both.Instances[0].Version)
+	require.Equal(d.t, "up-to-date", both.Instances[0].State)
+	require.Less(d.t, both.Instances[0].SeenSeconds, 60.0)
 }
 
 // planted: what others wrote by hand neither harms the terminal nor is gone back to.

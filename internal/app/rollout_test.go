@@ -207,3 +207,25 @@ func TestField_500ReloadsUnderLoad(t *testing.T) {
 		require.Equal(t, strconv.Itoa(reloads+2), i.metric(`envoy_rls_reload_total{result="success"}`))
 	})
 }
+
+// TestShadowIsCountedBesideTheEnforced: what a shadow policy would have denied is counted beside what the enforced one decided, and changes nothing;
+// enforced later, it starts with full buckets.
+func TestShadowIsCountedBesideTheEnforced(t *testing.T) {
+	policies := func(mode string) string {
+		return "domain: edge\npolicies:\n" +
+			"  - {id: now, key: [ip], algorithm: token-bucket, capacity: 5, refillPerDay: 1, onStoreFailure: open}\n" +
+			"  - {id: next, key: [ip], algorithm: token-bucket, capacity: 2, refillPerDay: 1, onStoreFailure: open, mode: " + mode + "}\n"
+	}
+	onEachStore(t, policies("shadow"), func(t *testing.T, i *instance, _ *redistest.Server) {
+		decided := func(policy, outcome string) string {
+			return i.metric(fmt.Sprintf(`envoy_rls_decisions_total{outcome=%q,policy=%q,source="store"}`, outcome, policy))
+		}
+		require.Equal(t, 4, i.admitted(4, "ip", hostname))
+		require.Equal(t, []string{"4", "0"}, []string{decided("now", "allowed"), decided("now", "denied")})
+		require.Equal(t, []string{"2", "2"}, []string{decided("next", "shadow-allowed"), decided("next", "shadow-denied")})
+		require.NotContains(t, header(i.call("ip", "203.0.113.99"), "RateLimit-Policy"), "next")
+		require.NoError(t, i.reload(policies("enforce")))
+		require.Equal(t, 1, i.admitted(5, "ip", hostname), "one is left of the policy that was enforced all along")
+		require.Equal(t, 2, i.admitted(5, "ip", "203.0.113.8"))
+	})
+}

@@ -46,6 +46,7 @@ var layers = map[string]int{
 var testSupport = map[string]bool{
 	"pkg/storetest":                   true,
 	"pkg/descriptors/descriptorstest": true,
+	"internal/pgtest":                 true,
 }
 
 // testOnly stands in the table of modules for "test files and test support only".

@@ -9,19 +9,17 @@ import (
 
 // Instance is what one instance of the service tells of itself.
 type Instance struct {
-	ID string `json:"id"`
+	ID string
 	// Version is the number of the version in force there, and Policies the version of its policy set, as metrics and status show it.
-	Version  int64  `json:"version"`
-	Policies string `json:"policies"`
+	Version  int64
+	Policies string
 	// Kept is whether it came from the instance's own file, since the database did not answer.
-	Kept bool `json:"kept"`
+	Kept bool
 	// Error is why the active version is not in force there; empty if it is, as far as the instance knows.
-	Error string `json:"error,omitempty"`
-	Build string `json:"build"`
+	Error string
+	Build string
 	// Since is how long the version has been in force there, Up how long the instance has been running, and Seen how long ago it said so.
-	Since time.Duration `json:"since"`
-	Up    time.Duration `json:"up"`
-	Seen  time.Duration `json:"seen"`
+	Since, Up, Seen time.Duration
 }
 
 // Heartbeat is how often an instance is to say that it runs. It counts as gone after three and a half times as long.
