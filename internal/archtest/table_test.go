@@ -24,6 +24,8 @@ var layers = map[string]int{
 
 	"pkg/descriptors/descriptorstest": 4,
 
+	"pkg/idempotency/idempotencytest": 4,
+
 	"pkg/rls":          4,
 	"pkg/httplimit":    4,
 	"pkg/grpclimit":    4,
@@ -47,6 +49,7 @@ var testSupport = map[string]bool{
 	"pkg/storetest":                   true,
 	"pkg/descriptors/descriptorstest": true,
 	"internal/pgtest":                 true,
+	"pkg/idempotency/idempotencytest": true,
 }
 
 // testOnly stands in the table of modules for "test files and test support only".
@@ -57,7 +60,7 @@ const testOnly = "test files"
 var modules = map[string][]string{
 	"github.com/fsnotify/fsnotify":                 {"pkg/policysource"},
 	"github.com/goccy/go-yaml":                     {"pkg/policy"},
-	"github.com/dunglas/httpsfv":                   {"pkg/rlheaders"},
+	"github.com/dunglas/httpsfv":                   {"pkg/rlheaders", "pkg/idempotency"},
 	"github.com/prometheus/client_golang":          {"internal/metrics"},
 	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},

@@ -1,0 +1,260 @@
+package idempotency_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/pkg/idempotency"
+)
+
+// TestStatuses: which answers a retry gets, and after which it is carried out again.
+func TestStatuses(t *testing.T) {
+	for status, stored := range map[int]bool{
+		200: true, 201: true, 204: true, 302: true, 304: true, 400: true, 409: true, 422: true, 500: true, 502: true, 429: false, 503: false,
+	} {
+		runs := 0
+		s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			runs++
+			w.Header().Set("Location", "/payments/1")
+			w.WriteHeader(status)
+		})
+		s.serve(post("{}"))
+		rec := s.serve(post("{}"))
+		require.Equal(t, status, rec.Code)
+		require.Equal(t, "/payments/1", rec.Header().Get("Location"))
+		require.Equal(t, stored, runs == 1, status)
+		require.Equal(t, stored, rec.Header().Get(idempotency.FieldReplayed) == "true", status)
+		require.Equal(t, runs, s.charged(t))
+		_, hasLength := rec.Header()["Content-Length"]
+		require.Equal(t, stored && status != 204 && status != 304, hasLength, status)
+	}
+}
+
+// TestReplayedHeader: what belongs to one response or connection is not replayed, nor what others around the handler say each time.
+func TestReplayedHeader(t *testing.T) {
+	s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", "text/plain")
+		h.Set("X-Latin-1", "caf\xe9")
+		h["Link"] = []string{"</a>", "</b>"}
+		h.Set("Vary", "Origin, Accept") // was there, and is another now
+		for _, name := range []string{
+			"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "X-Hop", "X-Jump",
+			"Date", "Set-Cookie", "RateLimit", "RateLimit-Policy", "RateLimit-Reset", "X-RateLimit-Limit", "Trailer:X", idempotency.FieldReplayed,
+		} {
+			h.Set(name, "first")
+		}
+		h["set-cookie"] = []string{"not canonical"}
+		h.Set("Connection", "close, x-hop")
+		h.Add("Connection", "X-Jump")
+		h.Set("RateLimit", `"other";r=1`)
+		h.Set("RateLimit-Policy", `"other";q=1`)
+		w.Write([]byte("done"))
+		h.Set("X-Late", "not sent")
+	})
+	id := "first"
+	around := func() *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		rec.Header().Set("X-Request-Id", id)
+		rec.Header().Set("Vary", "Origin")
+		s.ServeHTTP(rec, post("{}"))
+		return rec
+	}
+	require.Equal(t, "first", around().Header().Get("Set-Cookie"))
+	id = "second"
+	rec := around()
+	require.Equal(t, http.Header{
+		"Content-Type": {"text/plain"}, "X-Latin-1": {"caf\xe9"}, "Link": {"</a>", "</b>"}, "Vary": {"Origin, Accept"}, "X-Request-Id": {"second"},
+		idempotency.FieldReplayed: {"true"}, "Content-Length": {"4"},
+		"Ratelimit": rec.Header()["Ratelimit"], "Ratelimit-Policy": rec.Header()["Ratelimit-Policy"],
+	}, rec.Header())
+	require.NotContains(t, rec.Header().Get("RateLimit"), "other")
+	require.Equal(t, "done", rec.Body.String())
+}
+
+// TestTooLarge: a response that cannot be kept is passed on, and a retry is told, and charged, but not carried out.
+func TestTooLarge(t *testing.T) {
+	tests := []struct {
+		name   string
+		handle http.HandlerFunc
+		body   int
+	}{
+		{"at once", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 2000)) }, 2000},
+		{"in pieces", func(w http.ResponseWriter, _ *http.Request) {
+			for range 20 {
+				_, err := io.WriteString(w, strings.Repeat("x", 100))
+				require.NoError(t, err)
+			}
+		}, 2000},
+		{"header", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1000)) }, 0},
+		{"less than was declared", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.Write(make([]byte, 99))
+		}, 99},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			runs := 0
+			s := newService(t, idempotency.Options{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
+				runs++
+				tt.handle(w, r)
+			})
+			rec := s.serve(post("{}"))
+			require.Equal(t, http.StatusOK, rec.Code)
+			require.Equal(t, tt.body, rec.Body.Len())
+			for range 2 {
+				rec = s.serve(post("{}"))
+				requireProblem(t, rec, http.StatusConflict, "IDEMPOTENCY_RESPONSE_NOT_KEPT")
+				require.Contains(t, rec.Body.String(), `"originalStatus":200`)
+				require.Empty(t, rec.Header().Get("Retry-After"))
+			}
+			require.Equal(t, 1, runs)
+			require.Equal(t, 3, s.charged(t))
+		})
+	}
+}
+
+// TestPanic: nothing is stored, the lease is given up, and the panic goes on.
+func TestPanic(t *testing.T) {
+	for _, value := range []error{errors.New("broken"), http.ErrAbortHandler} {
+		panics := true
+		s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			if panics {
+				panic(value)
+			}
+		})
+		require.PanicsWithError(t, value.Error(), func() { s.serve(post("{}")) })
+		panics = false
+		rec := s.serve(post("{}"))
+		require.Equal(t, http.StatusCreated, rec.Code)
+		require.Empty(t, rec.Header().Get(idempotency.FieldReplayed))
+		require.Equal(t, []idempotency.Outcome{idempotency.RanOnly, idempotency.Ran}, s.took())
+		require.Equal(t, 2, s.charged(t))
+	}
+}
+
+// TestStreams: the client gets each piece when it is flushed, and a retry all of them.
+func TestStreams(t *testing.T) {
+	next := make(chan struct{})
+	s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Write([]byte("one,"))
+		w.(http.Flusher).Flush()
+		<-next
+		_, err := io.Copy(w, strings.NewReader("two,"))
+		require.NoError(t, err)
+		require.NoError(t, http.NewResponseController(w).Flush())
+		<-next
+	})
+	server := httptest.NewServer(s)
+	defer server.Close()
+	send := func() *http.Response {
+		r := post("{}")
+		r.RequestURI, r.URL.Host, r.URL.Scheme = "", server.Listener.Addr().String(), "http"
+		resp, err := server.Client().Do(r)
+		require.NoError(t, err)
+		return resp
+	}
+	resp := send()
+	pieces := bufio.NewReader(resp.Body)
+	for _, want := range []string{"one,", "two,"} {
+		piece, err := pieces.ReadString(',')
+		require.NoError(t, err)
+		require.Equal(t, want, piece)
+		next <- struct{}{}
+	}
+	_, err := pieces.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+	require.NoError(t, resp.Body.Close())
+
+	resp = send()
+	all, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, "one,two,", string(all))
+	require.Equal(t, "true", resp.Header.Get(idempotency.FieldReplayed))
+}
+
+// goneWriter is of a client that has hung up.
+type goneWriter struct{ *httptest.ResponseRecorder }
+
+func (goneWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// TestClientHangsUp: it comes back for the whole answer. If the handler failed, hanging up may have been why, and it is tried again.
+func TestClientHangsUp(t *testing.T) {
+	for status, stored := range map[int]bool{201: true, 400: false, 500: false} {
+		runs := 0
+		ctx, hangUp := context.WithCancel(t.Context())
+		s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			runs++
+			hangUp()
+			w.WriteHeader(status)
+			for range 3 {
+				n, err := io.WriteString(w, "piece,")
+				require.NoError(t, err)
+				require.Equal(t, 6, n)
+			}
+		})
+		s.ServeHTTP(goneWriter{httptest.NewRecorder()}, post("{}").WithContext(ctx))
+		rec := s.serve(post("{}"))
+		require.Equal(t, "piece,piece,piece,", rec.Body.String())
+		require.Equal(t, stored, runs == 1)
+		require.Equal(t, stored, rec.Header().Get(idempotency.FieldReplayed) == "true")
+	}
+}
+
+// TestGoneAndTooLarge: where no copy is kept, the handler is told that nobody listens.
+func TestGoneAndTooLarge(t *testing.T) {
+	s := newService(t, idempotency.Options{MaxResponse: 10}, func(w http.ResponseWriter, _ *http.Request) {
+		_, err := io.WriteString(w, strings.Repeat("x", 11))
+		require.Error(t, err)
+	})
+	s.ServeHTTP(goneWriter{httptest.NewRecorder()}, post("{}"))
+	requireProblem(t, s.serve(post("{}")), http.StatusConflict, "IDEMPOTENCY_RESPONSE_NOT_KEPT")
+}
+
+// TestHijack: what happens on a connection of the handler's own is not stored.
+func TestHijack(t *testing.T) {
+	runs := 0
+	s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		runs++
+		conn, _, err := w.(http.Hijacker).Hijack()
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+		require.NoError(t, err)
+	})
+	server := httptest.NewServer(s)
+	defer server.Close()
+	for range 2 {
+		r := post("{}")
+		r.RequestURI, r.URL.Host, r.URL.Scheme = "", server.Listener.Addr().String(), "http"
+		resp, err := server.Client().Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "hi", string(body))
+	}
+	server.Close()
+	require.Equal(t, 2, runs)
+
+	rec := s.took()
+	require.Equal(t, []idempotency.Outcome{idempotency.RanOnly, idempotency.RanOnly}, rec)
+	broken := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _, err := w.(http.Hijacker).Hijack() // no connection to take
+		require.ErrorIs(t, err, http.ErrNotSupported)
+		w.WriteHeader(http.StatusAccepted)
+	})
+	broken.serve(post("{}"))
+	require.Equal(t, []idempotency.Outcome{idempotency.Ran}, broken.took())
+}
