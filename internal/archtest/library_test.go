@@ -23,7 +23,8 @@ var library = map[string][]string{
 		yaml, fields, "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
 		"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
 	},
-	"pkg/redisbackend": {yaml, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
+	"pkg/redisbackend":           {yaml, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
+	"pkg/idempotency/redisstore": {fields, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
 }
 
 const (

@@ -24,6 +24,7 @@ var layers = map[string]int{
 
 	"pkg/descriptors/descriptorstest": 4,
 
+	"pkg/idempotency/redisstore":      4,
 	"pkg/idempotency/idempotencytest": 4,
 
 	"pkg/rls":          4,
@@ -63,7 +64,7 @@ var modules = map[string][]string{
 	"github.com/dunglas/httpsfv":                   {"pkg/rlheaders", "pkg/idempotency"},
 	"github.com/prometheus/client_golang":          {"internal/metrics"},
 	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
-	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend"},
+	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend", "pkg/idempotency/redisstore"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
 	"google.golang.org/genproto/googleapis/rpc":    {"pkg/grpclimit"},
 	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
