@@ -159,12 +159,12 @@ func (a *App) startStore() error {
 		return fmt.Errorf("redis: %w", err)
 	}
 	a.warm(context.Background())
-	a.startFleet()
 	a.closers.push(func(context.Context) error {
 		a.fallback.Close()
 		a.redis.Close()
 		return nil
 	})
+	a.startFleet()
 	return nil
 }
 

@@ -79,9 +79,7 @@ func (l *local) decide(buckets []ratelimit.Bucket, results []ratelimit.Result, a
 			results[i] = letThrough
 			continue
 		case b.Op.Deniable() && float64(b.Cost) > share.Capacity:
-			results[i] = ratelimit.Result{Outcome: ratelimit.Denied, Source: ratelimit.FromLocal, Wait: max(wait, leastWait)}
 			denied = denied || !b.Shadow
-			continue
 		}
 		c.add(i, l.ids.Identify(b.Key.Bytes()), b, share)
 	}
@@ -90,6 +88,16 @@ func (l *local) decide(buckets []ratelimit.Bucket, results []ratelimit.Result, a
 	now := l.now()
 	l.startBuckets(c, buckets, now)
 	l.take(c, buckets, results, denied, now)
+	for j, i := range c.at {
+		if c.above(j, &buckets[i]) {
+			results[i].Outcome, results[i].Wait = ratelimit.Denied, max(wait, leastWait)
+		}
+	}
+}
+
+// above reports whether the call asks for more than the share can ever have.
+func (c *localCall) above(j int, b *ratelimit.Bucket) bool {
+	return b.Op.Deniable() && float64(b.Cost) > c.buckets[j].Limits.Capacity
 }
 
 // letThrough is the result of what is neither counted nor denied.
@@ -101,6 +109,9 @@ func (c *localCall) add(i int, id policy.Identity, b *ratelimit.Bucket, share al
 	mine.Limits = share
 	if b.Limits.Capacity > 0 {
 		mine.Overdraft = math.Floor(b.Overdraft * share.Capacity / b.Limits.Capacity)
+	}
+	if b.Op.Deniable() && float64(b.Cost) > share.Capacity { // only looked at
+		mine.Op, mine.Cost, mine.Shadow = ratelimit.Peek, 1, true
 	}
 	c.at, c.ids, c.buckets = append(c.at, i), append(c.ids, id), append(c.buckets, mine)
 }
@@ -143,6 +154,11 @@ func (l *local) take(c *localCall, buckets []ratelimit.Bucket, results []ratelim
 	c.results = l.ask(c.buckets, c.results)
 	for j, i := range c.at {
 		r := &c.results[j]
+		if r.Err != nil { // not from a store in memory
+			*r = letThrough
+			results[i] = *r
+			continue
+		}
 		r.Source, r.At, r.Before = ratelimit.FromLocal, 0, 0
 		results[i] = *r
 		denied = denied || r.Outcome == ratelimit.Denied && enforced(&c.buckets[j])

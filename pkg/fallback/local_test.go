@@ -147,6 +147,7 @@ func TestLocalAboveTheShare(t *testing.T) {
 		require.Equal(t, ratelimit.FromLocal, r[0].Source)
 		require.GreaterOrEqual(t, r[0].Wait, time.Second)
 		require.Less(t, r[0].Wait, 5*time.Second)
+		require.InDelta(t, 25, r[0].Remaining, 0.01, "what is left is told all the same")
 		require.Equal(t, ratelimit.FromLocal, r[1].Source)
 		require.Equal(t, ratelimit.Admitted, ask(s, cost(b, 25))[0].Outcome)
 		require.Equal(t, 25, drain(t, s, other), "a denied request charges nothing")
