@@ -51,7 +51,14 @@ func (w *worker) run(ctx context.Context) {
 			w.gather(c)
 			w.calls = w.same.merge(w.calls)
 		}
-		if len(w.calls) > 0 && !w.send() && !w.pause(ctx) {
+		if len(w.calls) == 0 {
+			continue
+		}
+		connected, broken := w.send()
+		if broken && ctx.Err() == nil {
+			w.connect() // again, before there is a call that would wait for it
+		}
+		if !connected && !w.pause(ctx) {
 			return
 		}
 	}
@@ -87,8 +94,8 @@ func (w *worker) gather(c *call) {
 	}
 }
 
-// send sends what was gathered, and tells the callers. It returns false if there was no connection.
-func (w *worker) send() bool {
+// send sends what was gathered, and tells the callers. It returns whether there was a connection, and whether that broke.
+func (w *worker) send() (connected, broken bool) {
 	script := w.compose()
 	ctx, cancel := context.WithTimeout(context.Background(), w.node.client.options.ConnectionTimeout)
 	defer cancel()
@@ -100,7 +107,7 @@ func (w *worker) send() bool {
 	if script.Cmd != nil {
 		scriptErr = script.Err()
 	}
-	connected := err == nil
+	connected = err == nil
 	for _, c := range w.calls {
 		connected = connected || c.written
 	}
@@ -110,10 +117,7 @@ func (w *worker) send() bool {
 		w.calls[i] = nil
 	}
 	clear(w.cmds)
-	if connected && err != nil && !isReply(err) {
-		w.connect() // again, before there is a call that would wait for it
-	}
-	return connected
+	return connected, connected && err != nil && !isReply(err)
 }
 
 // tell hands a call, and those that it was sent for, back to their callers, or leaves them to others if there was no connection.
