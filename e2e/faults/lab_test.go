@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/envoy-rls/envoy-rls/e2e/faults"
@@ -137,9 +138,14 @@ func (l *lab) mix(n int) faults.Call {
 	return c
 }
 
-// ask makes call n on one instance after the other.
+// ask makes call n of a load: on which instance does not depend on what it is about.
 func (l *lab) ask(ctx context.Context, n int, c faults.Call) (harness.Answer, error) {
-	return l.fleet[n%len(l.fleet)].Ask(ctx, n/len(l.fleet), c.Request)
+	return l.askOne(ctx, int(uint32(n)*2654435761>>16), c.Request)
+}
+
+// askOne makes call n on one instance after the other.
+func (l *lab) askOne(ctx context.Context, n int, r *rls.RateLimitRequest) (harness.Answer, error) {
+	return l.fleet[n%len(l.fleet)].Ask(ctx, n/len(l.fleet), r)
 }
 
 // start begins to ask, at the pace of the suite. It ends with the test at the latest.
@@ -157,7 +163,7 @@ func (l *lab) warm() {
 		// Not one of those whose calls are counted.
 		request := harness.Attributes("mode", "closed", "tenant", tenantOf(n/len(l.fleet), "warm-"))
 		require.Eventually(l, func() bool {
-			a, err := l.ask(l.Context(), n, faults.Call{Request: request})
+			a, err := l.askOne(l.Context(), n, request)
 			return err == nil && a.Source == "store"
 		}, patience, time.Millisecond)
 	}

@@ -21,7 +21,7 @@ func (l *lab) is(n int, entries ...string) harness.Answer {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), faults.CallTimeout)
 	defer cancel()
-	answer, err := l.ask(ctx, n, faults.Call{Request: harness.Attributes(entries...)})
+	answer, err := l.askOne(ctx, n, harness.Attributes(entries...))
 	require.NoError(l, err)
 	return answer
 }
