@@ -51,6 +51,7 @@ func newNodes() *nodes {
 	}
 }
 
+// of finds or makes a node. Whoever makes another series of a node does that first: keep finds what it has to drop by the nodes.
 func (n *nodes) of(name string) *node {
 	if found, ok := n.byName.Load(name); ok {
 		return found.(*node)
@@ -109,20 +110,20 @@ func (m *Metrics) OnStoreCall(node string, took time.Duration, merged bool) {
 
 // OnStoreFailure counts a script call that was not answered; the node is empty if none was found. The reason must be one of a few.
 func (m *Metrics) OnStoreFailure(node, reason string, took time.Duration) {
-	m.shared.nodes.of(node).duration.Observe(took.Seconds())
 	m.shared.nodes.calls.WithLabelValues(labelOf(node), reason).Inc()
+	m.shared.nodes.of(node).duration.Observe(took.Seconds())
 }
 
 // OnLateReply counts a reply to a call that had been given up.
 func (m *Metrics) OnLateReply(node string) {
-	m.shared.nodes.of(node)
 	m.shared.nodes.late.WithLabelValues(labelOf(node)).Inc()
+	m.shared.nodes.of(node)
 }
 
 // OnBreaker counts a change of a node's breaker: to closed, open or half-open.
 func (m *Metrics) OnBreaker(node, to string) {
-	m.shared.nodes.of(node)
 	m.shared.nodes.transitions.WithLabelValues(labelOf(node), to).Inc()
+	m.shared.nodes.of(node)
 }
 
 // breakerStates are what a breaker can be in, by the value of its gauge.

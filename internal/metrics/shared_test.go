@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,14 +87,11 @@ func TestSeriesOfNodes(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { m.OnStoreCall("e", time.Millisecond, true) }))
 }
 
-// TestCountsWhileNodesGo: a node that goes while calls to it are told of does no harm.
+// TestCountsWhileNodesGo: a node that comes and goes while calls to it are told of leaves nothing behind.
 func TestCountsWhileNodesGo(t *testing.T) {
-	var mu sync.Mutex
-	there := true
+	var there atomic.Bool
 	m := metrics.New(metrics.Options{Shared: func() metrics.Shared {
-		mu.Lock()
-		defer mu.Unlock()
-		if there = !there; there {
+		if there.Load() {
 			return metrics.Shared{Nodes: map[string]metrics.NodeState{"a": {Breaker: "closed"}}}
 		}
 		return metrics.Shared{}
@@ -104,11 +102,18 @@ func TestCountsWhileNodesGo(t *testing.T) {
 			for range 2000 {
 				m.OnStoreCall("a", time.Millisecond, false)
 				m.OnStoreFailure("a", "dial", time.Millisecond)
+				m.OnBreaker("a", "open")
 			}
 		})
 	}
-	for range 50 {
+	for n := range 50 {
+		there.Store(n%2 == 0)
 		exposed(t, m, "store_")
 	}
 	callers.Wait()
+	there.Store(false)
+	exposed(t, m, "store_")
+	for _, line := range exposed(t, m, "store_") {
+		require.NotContains(t, line, `node="a"`)
+	}
 }
