@@ -41,6 +41,7 @@ func pushIsActiveOnAll(t *testing.T, s *shelf) {
 	for n := range 20 {
 		s.push(capacity(101 + n))
 		took = append(took, awaitQuota(t, fmt.Sprint(101+n), fleet))
+		require.Less(t, took[n], 20*time.Second, "they were not told, but polled")
 	}
 	slices.Sort(took)
 	t.Logf("active on three instances after %v (median), %v (longest)", took[len(took)/2], took[len(took)-1])
