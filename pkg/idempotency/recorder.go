@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -45,16 +46,22 @@ func (r *recorder) begin(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter. A client that has gone is no error while a copy is kept: it comes back for the whole of it.
+// Write implements http.ResponseWriter. A client that has gone is no error while a copy is kept: it comes back for the whole of it. What may not be
+// written is one.
 func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
-	r.keep(b)
 	if r.gone && !r.over {
+		r.keep(b)
 		return len(b), nil
 	}
 	n, err := r.ResponseWriter.Write(b)
+	if errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) {
+		r.keep(b[:n])
+		return n, err
+	}
+	r.keep(b)
 	if err != nil && !r.over {
 		r.gone = true
 		return len(b), nil

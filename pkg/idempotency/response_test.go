@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/envoy-rls/envoy-rls/pkg/idempotency"
 )
@@ -257,4 +260,34 @@ func TestHijack(t *testing.T) {
 	})
 	broken.serve(post("{}"))
 	require.Equal(t, []idempotency.Outcome{idempotency.Ran}, broken.took())
+}
+
+// TestReplayIsTheSame: whatever a handler answers that may be kept, a retry gets byte for byte.
+func TestReplayIsTheSame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		status := rapid.SampledFrom([]int{200, 201, 204, 206, 303, 404, 418, 500, 599}).Draw(rt, "status")
+		header := rapid.MapOf(rapid.SampledFrom([]string{"Content-Type", "Etag", "Link", "X-A", "x-b"}),
+			rapid.SliceOfN(rapid.StringMatching(`[^\r\n]{0,20}`), 1, 3)).Draw(rt, "header")
+		pieces := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 50), 0, 4).Draw(rt, "pieces")
+		s := newService(t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			maps.Copy(w.Header(), header)
+			w.WriteHeader(status)
+			for _, piece := range pieces {
+				_, err := w.Write(piece)
+				require.Equal(rt, status == http.StatusNoContent, errors.Is(err, http.ErrBodyNotAllowed))
+			}
+		})
+		first, again := s.serve(post("{}")), s.serve(post("{}"))
+		require.Equal(rt, first.Code, again.Code)
+		if status == http.StatusNoContent {
+			require.Zero(rt, again.Body.Len(), "what the handler was not allowed to write")
+		} else {
+			require.Equal(rt, first.Body.Bytes(), again.Body.Bytes())
+			require.Equal(rt, strconv.Itoa(first.Body.Len()), again.Header().Get("Content-Length"))
+			again.Header().Del("Content-Length")
+		}
+		require.Equal(rt, "true", again.Header().Get(idempotency.FieldReplayed))
+		again.Header().Del(idempotency.FieldReplayed)
+		require.Equal(rt, first.Header(), again.Header())
+	})
 }

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,23 @@ func TestConformanceOfACluster(t *testing.T) {
 			require.NoError(t, err)
 		}})
 	})
+}
+
+// TestSentinel: a client that finds its server by way of Sentinel will do.
+func TestSentinel(t *testing.T) {
+	watch := redistest.StartSentinel(t, redistest.Options{})
+	c := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: watch.SentinelAddrs(), MasterName: redistest.SentinelMaster, ContextTimeoutEnabled: true, DisableIdentity: true,
+	})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	s := newStore(t, c, "")
+	claim := idempotency.Claim{Lease: time.Minute}
+	_, err := s.Claim(t.Context(), claim)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(t.Context(), claim, idempotency.Answer{Data: []byte("answer"), Free: 1, TTL: time.Hour}))
+	found, err := s.Claim(t.Context(), claim)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.Found{State: idempotency.Completed, Free: true, Data: []byte("answer")}, found)
 }
 
 // TestEveryEntryEnds: whatever step comes, no entry is without a time to live.
@@ -139,6 +157,14 @@ func TestTrouble(t *testing.T) {
 		require.ErrorContains(t, s.Release(t.Context(), claim), "redis: release: ", what)
 	}
 	fails("a value of another kind")
+
+	require.NoError(t, server.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err := s.Claim(ctx, claim)
+	var slow net.Error
+	require.ErrorAs(t, err, &slow)
+	require.True(t, slow.Timeout())
 	server.Kill()
 	fails("no server")
 }
