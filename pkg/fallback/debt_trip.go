@@ -27,15 +27,21 @@ func (t *trip) owes(i int) owing {
 	return t.owing[i]
 }
 
+// round is what is found out at once about the debts of a call.
+type round struct {
+	mine payment
+	at   []int // whose debts are in mine
+
+	waits   []<-chan struct{} // until somebody else has paid …
+	waiting []int             // … for those
+}
+
 // payFirst has the store charged what it missed of the call's buckets. Where somebody else is at it already, it waits for that. The context
 // is for the rest of the call.
 func (t *trip) payFirst(ctx context.Context) (context.Context, context.CancelFunc) {
-	if !t.store.local.owes() {
-		return ctx, func() {}
-	}
 	cancel := func() {}
-	if t.store.options.Timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.store.options.Timeout)
+	if !t.store.local.owes() {
+		return ctx, cancel
 	}
 	t.owing, t.toPay = append(t.owing, make([]owing, len(t.buckets))...), t.toPay[:0]
 	for i := range t.buckets {
@@ -43,8 +49,17 @@ func (t *trip) payFirst(ctx context.Context) (context.Context, context.CancelFun
 			t.toPay = append(t.toPay, i)
 		}
 	}
+	bounded := t.store.options.Timeout <= 0
 	for len(t.toPay) > 0 {
-		t.payOnce(ctx)
+		r := t.claim()
+		if len(r.at)+len(r.waiting) == 0 {
+			break
+		}
+		if !bounded {
+			bounded = true
+			ctx, cancel = context.WithTimeout(ctx, t.store.options.Timeout)
+		}
+		t.pay(ctx, &r)
 	}
 	for _, state := range t.owing {
 		if state != paid {
@@ -54,38 +69,40 @@ func (t *trip) payFirst(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, cancel
 }
 
-// payOnce pays for the buckets in toPay what nobody else is paying, and leaves there those for which somebody was.
-func (t *trip) payOnce(ctx context.Context) {
+// claim finds out what is owed for the buckets in toPay, and takes on what nobody else is paying.
+func (t *trip) claim() (r round) {
 	l := t.store.local
-	var mine payment
-	var at []int // whose debts are in mine
-	var waits []<-chan struct{}
-	now, waiting := l.now(), t.toPay[:0]
+	now := l.now()
 	for _, i := range t.toPay {
 		c, state, wait := l.claim(&t.buckets[i], now, t.shards[t.shardOf[i]].breaker.sound())
 		t.owing[i] = state
 		switch {
 		case wait != nil:
-			waiting, waits = append(waiting, i), append(waits, wait)
+			r.waiting, r.waits = append(r.waiting, i), append(r.waits, wait)
 		case state == unpaid:
-			mine.add(c)
-			at = append(at, i)
+			r.mine.add(c)
+			r.at = append(r.at, i)
 		}
 	}
-	l.pay(ctx, &mine, t.store.options.Store.Acquire, false)
-	for j, i := range at {
-		if err := mine.results[j].Err; err != nil {
+	return r
+}
+
+// pay pays what was taken on, and leaves in toPay those buckets for which somebody else has paid: there may be new debts.
+func (t *trip) pay(ctx context.Context, r *round) {
+	t.store.local.pay(ctx, &r.mine, t.store.options.Store.Acquire, false)
+	for j, i := range r.at {
+		if err := r.mine.results[j].Err; err != nil {
 			t.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: err}
 			continue
 		}
 		t.owing[i] = paid
 	}
-	t.toPay = waiting[:0]
-	for j, i := range waiting {
+	t.toPay = t.toPay[:0]
+	for j, i := range r.waiting {
 		select {
 		case <-ctx.Done():
 			t.results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: ErrOwed}
-		case <-waits[j]:
+		case <-r.waits[j]:
 			t.toPay = append(t.toPay, i)
 		}
 	}

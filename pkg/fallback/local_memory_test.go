@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -89,5 +90,39 @@ func BenchmarkOutage(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// halfGone answers at once, and fails for buckets with the limits daily.
+type halfGone struct{ instant }
+
+func (s halfGone) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	if cap(results) < len(buckets) {
+		results = make([]ratelimit.Result, len(buckets))
+	}
+	results = s.instant.Acquire(ctx, buckets, results[:len(buckets)])
+	for i := range buckets {
+		if buckets[i].Limits == daily {
+			results[i] = ratelimit.Result{Source: ratelimit.FromStore, Err: errGone}
+		}
+	}
+	return results
+}
+
+// BenchmarkOwing is what a call to a shard that works costs while buckets of another one owe something.
+func BenchmarkOwing(b *testing.B) {
+	s := fallback.New(fallback.Options{
+		Store: halfGone{}, Local: newHub(),
+		Shard:   func(key []byte) string { return string(key[len(key)-1:]) },
+		Timeout: time.Minute,
+	})
+	defer s.Close()
+	ask(s, local("dead", daily))
+	buckets := []ratelimit.Bucket{local("good", storetest.TB(1e9, 1e6))}
+	require.EqualValues(b, 1, s.Debts().Buckets)
+	var results []ratelimit.Result
+	b.ReportAllocs()
+	for b.Loop() {
+		results = s.Acquire(b.Context(), buckets, results)
 	}
 }
