@@ -9,7 +9,6 @@ import (
 	"github.com/envoy-rls/envoy-rls/e2e/faults"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
-	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
 )
 
 // TestPrimaryAheadKilled: kill -9 of a primary whose clock is an hour ahead of its replica's.
@@ -35,8 +34,7 @@ func TestPrimaryAheadKilled(t *testing.T) {
 // TestClocksAnHourApart drains buckets on a primary, lets its replica take over whose clock is an hour behind, or ahead, and goes on as long as
 // the clocks take for ten minutes, and on the first one again. At most two more are admitted than the rate allows, or once a capacity.
 func TestClocksAnHourApart(t *testing.T) {
-	// Ten minutes pass in seconds, which no node may take for the silence of others.
-	cluster := redistest.StartCluster(t, redistest.Options{MovingClock: true, NodeTimeout: time.Hour, Config: []string{"repl-timeout 36000"}})
+	cluster := redistest.StartCluster(t, redistest.Options{MovingClock: true, Config: []string{"repl-timeout 36000"}})
 	s := openStore(t, cluster)
 	const hour, minutes = time.Hour, 10
 	step := 5 * time.Second
@@ -53,6 +51,7 @@ func TestClocksAnHourApart(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := newPair(t, cluster, shard)
+			p.setNodeTimeout(time.Hour)
 			p.set(test.first, test.replica)
 			tokens := bucket(tenantOf(shard, "tokens"), "tokens", tokenBucket(100, 6), ratelimit.Take)
 			log := bucket(tenantOf(shard, "log"), "log", slidingLog(100, 10*time.Minute), ratelimit.Take)
@@ -69,12 +68,12 @@ func TestClocksAnHourApart(t *testing.T) {
 			require.InDelta(t, 100, drained, 1)
 			require.Equal(t, 100, got["sliding log"])
 
-			p.failover(s)
+			p.failover()
 			for passed := step; passed <= minutes*time.Minute; passed += step {
 				p.set(test.first+passed, test.replica+passed)
 				try()
 			}
-			p.failover(s)
+			p.failover()
 			try()
 			for name, n := range got {
 				// In ten minutes 60 tokens come back; of the log, all 100 entries leave at its end.
@@ -111,9 +110,21 @@ func (p *pair) set(first, second time.Duration) {
 	require.NoError(p, p.nodes[1].SetClock(second))
 }
 
-// failover makes the other one the primary, and returns when the store knows.
-func (p *pair) failover(s *redisbackend.Store) {
+// setNodeTimeout says after which silence a node gives up another. Minutes pass in seconds here, which no node may take for that.
+func (p *pair) setNodeTimeout(d time.Duration) {
 	p.Helper()
+	for _, node := range p.cluster.Nodes {
+		_, err := node.Do(p.Context(), "CONFIG", "SET", "cluster-node-timeout", d.Milliseconds())
+		require.NoError(p, err)
+	}
+}
+
+// failover makes the other one the primary. All nodes learn of it soon, since they ask each other often meanwhile.
+func (p *pair) failover() {
+	p.Helper()
+	p.setNodeTimeout(5 * time.Second)
+	defer p.setNodeTimeout(time.Hour)
+	require.NoError(p, p.cluster.WaitReady(p.Context()))
 	promoted, err := p.cluster.Failover(p.Context(), p.nodes[p.primary])
 	require.NoError(p, err)
 	p.primary = 1 - p.primary
