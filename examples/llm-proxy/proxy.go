@@ -28,8 +28,9 @@ type Proxy struct {
 	Upstream string // URL of the model's API
 	Client   *http.Client
 
-	renderer          rlheaders.Renderer
-	actual, uncharged atomic.Uint64
+	renderer  rlheaders.Renderer
+	actual    atomic.Uint64
+	uncharged atomic.Int64
 }
 
 // ServeHTTP passes one call on.
@@ -83,7 +84,7 @@ func (p *Proxy) commit(ctx context.Context, w http.ResponseWriter, r *ratelimit.
 		return // not reached: it is the only one
 	}
 	p.actual.Add(tokens)
-	p.uncharged.Add(settled.Uncharged())
+	p.uncharged.Add(int64(settled.Uncharged()) - int64(settled.MadeUp())) // neither is more than calls have taken
 	left := &settled
 	if len(settled.Checks) == 0 { // the estimate was right, or the policy is gone
 		left = &r.Decision
@@ -156,11 +157,11 @@ func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
 // Stats are tokens since the start.
 type Stats struct {
 	Actual    uint64 `json:"actualTokens"`    // what the model says that calls have taken
-	Uncharged uint64 `json:"unchargedTokens"` // the part of it that found no room, not even in the overdraft
+	Uncharged uint64 `json:"unchargedTokens"` // the part of it that has found no room, not even in the overdraft
 }
 
 // Stats counts.
-func (p *Proxy) Stats() Stats { return Stats{p.actual.Load(), p.uncharged.Load()} }
+func (p *Proxy) Stats() Stats { return Stats{p.actual.Load(), uint64(max(0, p.uncharged.Load()))} }
 
 // ServeStats shows the Stats.
 func (p *Proxy) ServeStats(w http.ResponseWriter, _ *http.Request) {

@@ -125,19 +125,18 @@ func (l *lab) crowd(n int, estimate func(int) int) (admitted int) {
 	return int(ok.Load())
 }
 
-// TestCrowd: whatever a hundred calls at once take, what is charged for it is what was taken, and no more than there was; the rest
-// is told. What there is, is what the bucket holds, by a refill in between, and the overdraft.
+// TestCrowd: whatever a hundred calls at once take, what is charged for it is what was taken, or all there was; the rest is told. What there
+// is, is what the bucket holds, by a refill in between, and the overdraft.
 func TestCrowd(t *testing.T) {
 	random := func(r *rand.Rand, least, most int) int { return least + r.IntN(most-least+1) }
 	tests := []struct {
 		name     string
 		estimate func(*rand.Rand) int
 		actual   func(*rand.Rand) int
-		exact    bool // the charge is exactly the smaller of what was taken and what there was
 	}{
-		{"estimates are too low", func(r *rand.Rand) int { return random(r, 30, 60) }, func(r *rand.Rand) int { return random(r, 61, 400) }, true},
-		{"estimates are too high", func(r *rand.Rand) int { return random(r, 60, 100) }, func(r *rand.Rand) int { return random(r, 0, 50) }, true},
-		{"any", func(r *rand.Rand) int { return random(r, 30, 200) }, func(r *rand.Rand) int { return random(r, 0, 300) }, false},
+		{"estimates are too low", func(r *rand.Rand) int { return random(r, 30, 60) }, func(r *rand.Rand) int { return random(r, 61, 400) }},
+		{"estimates are too high", func(r *rand.Rand) int { return random(r, 60, 100) }, func(r *rand.Rand) int { return random(r, 0, 50) }},
+		{"any", func(r *rand.Rand) int { return random(r, 30, 200) }, func(r *rand.Rand) int { return random(r, 0, 300) }},
 	}
 	for _, tt := range tests {
 		for seed := range uint64(2) {
@@ -158,10 +157,7 @@ func TestCrowd(t *testing.T) {
 					s := l.proxy.Stats()
 					taken, uncharged := s.Actual-began.Actual, s.Uncharged-began.Uncharged
 					require.InDelta(t, had-l.left(), float64(taken-uncharged), 1e-6, "the bucket says the same")
-					require.LessOrEqual(t, taken-uncharged, room)
-					if tt.exact {
-						require.Equal(t, min(taken, room), taken-uncharged)
-					}
+					require.Equal(t, min(taken, room), taken-uncharged)
 					l.micro.Add((30 * time.Second).Microseconds()) // 5,000 tokens, if there is room for them
 				}
 			})
@@ -169,9 +165,9 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestSettledInTurn: if calls that took less than estimated are settled before those that took more, random costs, too, come to exactly the
-// smaller of what was taken and what there was. In another order, some find no room that others give back a moment later.
-func TestSettledInTurn(t *testing.T) {
+// TestWorstOrder: if calls that took more than estimated are all settled before those that took less, random costs still come to exactly the
+// smaller of what was taken and what there was.
+func TestWorstOrder(t *testing.T) {
 	const calls, estimate = 100, budget / 100
 	for seed := range uint64(5) {
 		l := newLab(t)
@@ -194,21 +190,21 @@ func TestSettledInTurn(t *testing.T) {
 		for range calls {
 			go func() { replies <- l.ask(estimate) }()
 		}
-		total, cheap := 0, 0
+		total, dear := 0, 0
 		for range calls {
 			tokens := <-arrived
-			if total += tokens; tokens <= estimate {
-				cheap++
+			if total += tokens; tokens > estimate {
+				dear++
 			}
 		}
 		require.Zero(t, l.left(), "all is reserved")
 		require.Equal(t, http.StatusTooManyRequests, l.ask(promptTokens+1).status)
-		close(less)
-		for range cheap {
+		close(more)
+		for range dear {
 			require.Equal(t, http.StatusOK, (<-replies).status)
 		}
-		close(more)
-		for range calls - cheap {
+		close(less)
+		for range calls - dear {
 			require.Equal(t, http.StatusOK, (<-replies).status)
 		}
 

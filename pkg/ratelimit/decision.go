@@ -22,6 +22,9 @@ type Check struct {
 	// and where nobody could.
 	Known  bool
 	Result Result
+	// MadeUp is the part of what earlier commits have told as uncharged that is charged now, since this commit gave back; see
+	// [Reservation.Commit].
+	MadeUp uint64
 }
 
 // Decision answers a request. One that came from a [Call], or was told to OnDecision, is valid until the call is released.
@@ -91,6 +94,18 @@ func (d *Decision) Uncharged() uint64 {
 			most = max(most, c.Cost)
 		default:
 			most = max(most, c.Result.Uncharged)
+		}
+	}
+	return most
+}
+
+// MadeUp is how much of what other commits have told as Uncharged is charged after all, since this one gave back, under the policy where that
+// is most. What has been charged for many reservations is what they took, less all Uncharged, plus all MadeUp.
+func (d *Decision) MadeUp() uint64 {
+	var most uint64
+	for i := range d.Checks {
+		if c := &d.Checks[i]; !c.Shadow() {
+			most = max(most, c.MadeUp)
 		}
 	}
 	return most

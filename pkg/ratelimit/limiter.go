@@ -25,6 +25,7 @@ type Limiter struct {
 	onDecision func(*Decision)
 	set        atomic.Pointer[policy.Set]
 	calls      sync.Pool
+	remainders remainders
 }
 
 // New makes a Limiter. It panics if o has no Store.
@@ -32,7 +33,7 @@ func New(o Options) *Limiter {
 	if o.Store == nil {
 		panic("ratelimit: Options.Store is required")
 	}
-	l := &Limiter{store: o.Store, onDecision: o.OnDecision}
+	l := &Limiter{store: o.Store, onDecision: o.OnDecision, remainders: newRemainders()}
 	if l.onDecision == nil {
 		l.onDecision = func(*Decision) {}
 	}

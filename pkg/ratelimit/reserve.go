@@ -21,6 +21,7 @@ type Reservation struct {
 	limiter *Limiter
 	request Request
 	holds   []charge
+	began   time.Time
 	settled atomic.Bool
 }
 
@@ -52,7 +53,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) 
 	}
 	c.ask(ctx)
 	r.Attributes = maps.Clone(r.Attributes)
-	res := &Reservation{Decision: c.conclude(began).Clone(), limiter: l, request: r}
+	res := &Reservation{Decision: c.conclude(began).Clone(), limiter: l, request: r, began: began}
 	if res.Decision.Allowed {
 		res.holds = c.charges()
 	}
@@ -63,6 +64,9 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) 
 // debt of as much as the policy's overdraft (none under a prepaid policy). What found no room even so is told by
 // [Decision.Uncharged]. The decision has a check for each bucket that changed. A bucket that could not be asked for the estimate
 // is charged the whole cost now.
+//
+// Reservations under way at the same time may be settled in any order: what one finds no room for is charged after all when another of this
+// Limiter that was open then gives back, whose decision tells so by [Decision.MadeUp].
 //
 // Policies may have changed meanwhile: the same bucket is settled by the numbers in force now, and where there is no policy
 // for it any more, or a sliding log, nothing is done. What a store that fails now should give back stays charged.
@@ -83,7 +87,7 @@ func (r *Reservation) Commit(ctx context.Context, actual uint64) (Decision, erro
 	}
 	defer c.Release()
 	c.settle(r.holds, actual)
-	c.ask(context.WithoutCancel(ctx))
+	c.balance(context.WithoutCancel(ctx), r.began)
 	return c.conclude(began).Clone(), nil
 }
 
