@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 
@@ -107,7 +106,7 @@ func (a *asked) request(req *descriptors.Request, set *policy.Set, cmd *cobra.Co
 		return err
 	}
 	if cmd.Flags().Changed("cost") {
-		a.charge(req)
+		req.SetCost(a.cost, false)
 	}
 	req.Domain = []byte(a.domain)
 	if domains := set.Domains(); a.domain == "" && len(domains) == 1 {
@@ -116,36 +115,20 @@ func (a *asked) request(req *descriptors.Request, set *policy.Set, cmd *cobra.Co
 	return nil
 }
 
-// fromAttrs makes descriptors of NAME=VALUE: the n-th value of a name goes to the n-th descriptor.
+// fromAttrs makes descriptors of NAME=VALUE.
 func (a *asked) fromAttrs(req *descriptors.Request) error {
-	seen := map[string]int{}
+	var attributes []descriptors.Attribute
 	for _, attr := range a.attrs {
 		name, value, ok := strings.Cut(attr, "=")
 		if !ok || name == "" {
 			return misused("--attr %s: must be NAME=VALUE", attr)
 		}
-		n := seen[name]
-		if seen[name]++; n == descriptors.MaxDescriptors {
-			return misused("--attr %s: more than %d values of one attribute", name, n)
-		}
-		if n == len(req.Descriptors) {
-			req.Descriptors = append(req.Descriptors, descriptors.Descriptor{})
-		}
-		d := &req.Descriptors[n]
-		d.Entries = append(d.Entries, descriptors.Entry{Key: []byte(name), Value: []byte(value)})
+		attributes = append(attributes, descriptors.Attribute{Name: name, Value: value})
+	}
+	if err := req.SetAttributes(attributes); err != nil {
+		return misused("--attr %v", err)
 	}
 	return nil
-}
-
-// charge gives req its cost, in the field of the protocol that has room for it.
-func (a *asked) charge(req *descriptors.Request) {
-	if 0 < a.cost && a.cost <= math.MaxUint32 {
-		req.HitsAddend = uint32(a.cost)
-		return
-	}
-	for i := range req.Descriptors {
-		req.Descriptors[i].HasHits, req.Descriptors[i].HitsAddend = true, a.cost
-	}
 }
 
 // fromJSON reads a RateLimitRequest as Envoy would send it.

@@ -189,9 +189,8 @@ func quoted(values []string) string {
 // answer tells what the service would answer if nobody had called before.
 func (t *report) answer(set *policy.Set, req *descriptors.Request) {
 	store := memorybackend.New(memorybackend.Options{MaxBuckets: 1 << 10})
-	call := ratelimit.New(ratelimit.Options{Store: store, Policies: set}).Begin(req.Domain)
+	call := req.Begin(ratelimit.New(ratelimit.Options{Store: store, Policies: set}))
 	defer call.Release()
-	req.Fill(call)
 	d := call.Check(context.Background())
 
 	t.line("\nanswer if every bucket is full")

@@ -56,6 +56,7 @@ func TestHelp(t *testing.T) {
 		{},
 		{"serve"},
 		{"validate"},
+		{"test"},
 		{"explain"},
 		{"version"},
 		{"policies"},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +33,7 @@ type versions struct {
 }
 
 func newPolicies() *cobra.Command {
-	v := &versions{format: choice{[]string{"text", "json"}, "text"}}
+	v := &versions{format: *newFormat()}
 	cmd := &cobra.Command{
 		Use:   "policies",
 		Short: "Publish versions of the policies, look at them, and see who runs which",
@@ -88,10 +87,7 @@ func (v *versions) print(out io.Writer, value any, text func(io.Writer)) error {
 		text(out)
 		return nil
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	return writeJSON(out, value)
 }
 
 // versionNumber reads the number of a version.

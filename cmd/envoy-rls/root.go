@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
 // The exit codes.
@@ -51,9 +53,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if !errors.As(err, &known) { // all that cobra itself finds is about the command line
 		known = exitError{exitUsage, err}
 	}
+	var faults policy.Faults
+	hasFaults := errors.As(err, &faults)
 	switch {
-	case errors.Is(err, errLogged):
-	case known.code == exitFaults, known.code == exitConflict:
+	case errors.Is(err, errLogged), errors.Is(err, errTold):
+	case wantsJSON(cmd):
+		_ = writeJSON(stderr, map[string]any{"faults": faultsOf(err)})
+	case hasFaults, known.code == exitFaults, known.code == exitConflict:
 		_, _ = fmt.Fprintln(stderr, known) // begins with the place
 	case known.code == exitUsage:
 		_, _ = fmt.Fprintf(stderr, "envoy-rls: %v\nSee %s --help\n", known, cmd.CommandPath())
@@ -71,16 +77,17 @@ func newRoot() *cobra.Command {
 
 Exit codes:
   0  all is well
-  1  what was given to read has faults: each is named with its place
-  2  the command line or the environment is wrong
+  1  what was given to read has faults: each is named with its place; a test of policies does not pass
+  2  the command line or the environment is wrong; test: the tests or the policies are
   3  the service could not start or serve, or was stopped before all calls were answered; the policy database does not answer
   4  policies push and rollback: another version has become active meanwhile`,
 		Example: `  envoy-rls validate config/policies.yaml
+  envoy-rls test config/policies_test.yaml
   envoy-rls explain --policies config/policies.yaml --domain edge --attr plan=free --attr apiKey=k1 --attr tenant=demo
   envoy-rls serve --policies config/policies.yaml`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newPolicies(), newValidate(), newExplain(), newVersion())
+	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newVersion())
 	return root
 }

@@ -27,6 +27,7 @@ var layers = map[string]int{
 	"pkg/idempotency/redisstore":      4,
 	"pkg/idempotency/idempotencytest": 4,
 
+	"pkg/policytest":   4,
 	"pkg/rls":          4,
 	"pkg/httplimit":    4,
 	"pkg/grpclimit":    4,

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/policytest"
 )
 
 // checkYAML tells by a block's top-level keys what it is: a policy file, a whole Envoy configuration or a part of one.
@@ -21,6 +22,11 @@ func (c *checker) checkYAML(ctx context.Context, b block) error {
 		return b.errorf("%w", err)
 	}
 	switch {
+	case content["tests"] != nil:
+		if _, err := policytest.Parse(policy.Text{Path: b.file, Data: []byte(b.body)}); err != nil {
+			return b.errorf("%w", err)
+		}
+		return nil
 	case content["policies"] != nil:
 		return checkPolicies(b)
 	case content["static_resources"] != nil:

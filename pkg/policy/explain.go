@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // Explanation says how one policy relates to a request.
 type Explanation struct {
@@ -48,7 +45,7 @@ func (a *Attributes) Explain() []Explanation {
 }
 
 func (a *Attributes) expired(p *Policy) (list []*Override) {
-	now := time.Now()
+	now := a.view.set.time()
 	for i := range p.Overrides {
 		if o := &p.Overrides[i]; o.Expired(now) && a.someHold(p.compiled.overrides[i].conditions) {
 			list = append(list, o)

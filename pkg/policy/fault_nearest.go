@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// didYouMean is the hint for a wrong name: the nearest right one; empty if none is near.
-func didYouMean(wrong string, right []string) string {
+// DidYouMean is the [Fault.Hint] for a wrong name: the nearest right one; empty if none is near.
+func DidYouMean(wrong string, right []string) string {
 	if best := nearest(wrong, right); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}

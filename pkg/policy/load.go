@@ -21,7 +21,7 @@ func Parse(path string, data []byte) (*File, error) {
 }
 
 // Load reads policy files and makes a Set of them. Each path is a file or a directory: of a directory every *.yaml and *.yml
-// counts, in the order of names, but not hidden files (a ConfigMap's ..data among them) and editors' backups. The error is of
+// counts, in the order of names, but not hidden files (a ConfigMap's ..data among them), editors' backups and tests (*_test.yaml). The error is of
 // type [Faults] and holds all faults of all files, those of the file system included.
 func Load(paths ...string) (*Set, error) {
 	if len(paths) == 0 {

@@ -77,13 +77,13 @@ func readDirOnce(dir string) ([]Text, Faults) {
 	return texts, faults
 }
 
-// isPolicyFile tells policy files from hidden ones and editors' backups (.x.swp, x.yaml~, #x.yaml#) by name.
+// isPolicyFile tells policy files from hidden ones, editors' backups (.x.swp, x.yaml~, #x.yaml#) and tests of policies (x_test.yaml) by name.
 func isPolicyFile(name string) bool {
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") {
 		return false
 	}
 	ext := filepath.Ext(name)
-	return ext == ".yaml" || ext == ".yml"
+	return (ext == ".yaml" || ext == ".yml") && !strings.HasSuffix(strings.TrimSuffix(name, ext), "_test")
 }
 
 // readFile reads a regular file. It looks first: opening a named pipe would wait for ever.

@@ -37,7 +37,7 @@ func TestLoadDirectory(t *testing.T) {
 		write(t, filepath.Join(dir, name), onePolicy(name))
 	}
 	for _, name := range []string{
-		".hidden.yaml", ".a.yaml.swp", "a.yaml~", "#a.yaml#", "#a.yaml", "a.yaml.bak", "README.md", "4913", "sub/d.yaml", "a.swp",
+		".hidden.yaml", ".a.yaml.swp", "a.yaml~", "#a.yaml#", "#a.yaml", "a.yaml.bak", "a_test.yaml", "README.md", "4913", "sub/d.yaml", "a.swp",
 	} {
 		write(t, filepath.Join(dir, name), "not: [a policy file")
 	}

@@ -162,7 +162,7 @@ next:
 				continue next
 			}
 		}
-		if o.until.IsZero() || time.Now().Before(o.until) {
+		if o.until.IsZero() || a.view.set.time().Before(o.until) {
 			return o.numbers
 		}
 	}

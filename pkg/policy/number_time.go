@@ -23,6 +23,18 @@ var timeUnits = []choice[int64]{
 
 const unitsHint = "units are ms, s, m, h and d, as in 500ms, 60s, 1h30m, 720h or 30d"
 
+// ParseTime reads a time as a policy file has it, such as 60s, 1h30m or 0s, and gives it in microseconds. message says what is wrong with
+// it and hint what to write instead; both are empty if nothing is.
+func ParseTime(text string) (micros int64, message, hint string) {
+	if text == "0" || text == "0s" {
+		return 0, "", ""
+	}
+	if micros, message, hint = parseWindow(text); message != "" && plainWindow(text) != "" {
+		hint = "write " + plainWindow(text)
+	}
+	return micros, message, hint
+}
+
 // parseWindow reads a time such as 60s or 1h30m and gives it in microseconds. message says what is wrong with it.
 func parseWindow(text string) (micros int64, message, hint string) {
 	rest := text

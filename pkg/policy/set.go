@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
+	"time"
 )
 
 // DefaultIPv6Prefix is how many leading bits of an IPv6 address make one client: what a provider gives to a household.
@@ -19,6 +20,7 @@ type Set struct {
 	ipv6Prefix int
 	views      map[string]*View
 	everywhere *View // of a domain that no file names: the policies of files without a domain
+	now        func() time.Time
 }
 
 // attribute is one that some policy of the set uses. Its place in the set is its id.
@@ -37,6 +39,37 @@ type View struct {
 	policies  []*Policy
 	all       []int32 // 0 … len(policies)-1
 	index     index
+}
+
+// WithClock gives s for requests of another time: now says when it is, to overrides that have an until.
+func (s *Set) WithClock(now func() time.Time) *Set {
+	other := s.clone()
+	other.now = now
+	return other
+}
+
+func (s *Set) time() time.Time {
+	if s.now != nil {
+		return s.now()
+	}
+	return time.Now()
+}
+
+// clone is s with views of its own. What they hold is shared.
+func (s *Set) clone() *Set {
+	other := *s
+	other.views = maps.Clone(s.views)
+	for domain, v := range s.views {
+		other.views[domain] = v.of(&other)
+	}
+	other.everywhere = s.everywhere.of(&other)
+	return &other
+}
+
+func (v *View) of(set *Set) *View {
+	other := *v
+	other.set = set
+	return &other
 }
 
 // Version names the content of the files that the set was made of: 12 hexadecimal digits.

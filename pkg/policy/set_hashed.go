@@ -1,11 +1,9 @@
 package policy
 
-import "maps"
-
 // WithHashedKeys gives s for explaining it to people who know an API key's hash but not the key: a value of apiKey that has
 // the form of a hash stands for itself. Never decide requests by it: whoever knows a hash would pass for its key.
 func (s *Set) WithHashedKeys() *Set {
-	hashed := *s
+	hashed := s.clone()
 	hashed.attributes = make([]attribute, len(s.attributes))
 	for i, at := range s.attributes {
 		if at.name == "apiKey" {
@@ -13,18 +11,7 @@ func (s *Set) WithHashedKeys() *Set {
 		}
 		hashed.attributes[i] = at
 	}
-	hashed.views = maps.Clone(s.views)
-	for domain, v := range s.views {
-		hashed.views[domain] = v.of(&hashed)
-	}
-	hashed.everywhere = s.everywhere.of(&hashed)
-	return &hashed
-}
-
-func (v *View) of(set *Set) *View {
-	other := *v
-	other.set = set
-	return &other
+	return hashed
 }
 
 func canonicalHash(buf, v []byte, ipv6Prefix int) ([]byte, verdict) {

@@ -15,8 +15,9 @@ import (
 
 // loader reads one policy file and collects its faults.
 type loader struct {
-	path   string
-	faults Faults
+	path    string
+	faults  Faults
+	aliases bool // anchors, aliases, merge keys and tags may be used
 }
 
 // fault notes a fault; hint may be empty.

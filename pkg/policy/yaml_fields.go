@@ -34,7 +34,7 @@ func (l *loader) object(node ast.Node, what string, known []string) (object, boo
 	for _, f := range fields {
 		if !slices.Contains(known, f.name) {
 			o.meant[nearest(f.name, known)] = true
-			hint := didYouMean(f.name, known)
+			hint := DidYouMean(f.name, known)
 			if hint == "" {
 				hint = "the fields are " + strings.Join(known, ", ")
 			}
@@ -133,7 +133,7 @@ func choose[T any](l *loader, o *object, name string, choices []choice[T]) (mean
 		words[i] = c.word
 	}
 	o.meant[name] = true
-	l.fault(f.pos, didYouMean(meant(word, words), words), "%s cannot be %q: it is %s", name, word, oneOf(words))
+	l.fault(f.pos, DidYouMean(meant(word, words), words), "%s cannot be %q: it is %s", name, word, oneOf(words))
 	return means
 }
 

@@ -35,7 +35,7 @@ func (l *loader) checkShape(tokens token.Tokens) bool {
 		if t.Type == token.CommentType {
 			continue
 		}
-		if message, hint := refusedToken(t); message != "" {
+		if message, hint := refusedToken(t); message != "" && !l.aliases {
 			l.fault(l.tokenPos(t), hint, "%s", message)
 		}
 		if ended || t.Type == token.DocumentHeaderType && s.previous != nil {

@@ -70,9 +70,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *descriptors.Request,
 	if len(req.Descriptors) == 0 {
 		return s.refuse("the rate limit request must have descriptors")
 	}
-	call := s.limiter.Begin(req.Domain)
+	call := req.Begin(s.limiter)
 	defer call.Release()
-	req.Fill(call)
 	d := call.Check(ctx)
 	s.report(req, d)
 	s.respond(req, d, resp)
