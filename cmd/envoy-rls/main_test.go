@@ -58,6 +58,7 @@ func TestHelp(t *testing.T) {
 		{"validate"},
 		{"test"},
 		{"explain"},
+		{"simulate"},
 		{"version"},
 		{"policies"},
 		{"policies", "push"},

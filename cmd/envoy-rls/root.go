@@ -88,6 +88,6 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newVersion())
+	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newSimulate(), newVersion())
 	return root
 }

@@ -38,7 +38,8 @@ var layers = map[string]int{
 	"internal/redistest": 4,
 	"internal/pgtest":    4,
 
-	"internal/app": 5,
+	"internal/app":      5,
+	"internal/simulate": 5,
 
 	"cmd/envoy-rls": 6,
 
@@ -64,6 +65,7 @@ var modules = map[string][]string{
 	"github.com/goccy/go-yaml":                     {"pkg/policy"},
 	"github.com/dunglas/httpsfv":                   {"pkg/rlheaders", "pkg/idempotency"},
 	"github.com/prometheus/client_golang":          {"internal/metrics"},
+	"github.com/tidwall/gjson":                     {"internal/simulate"},
 	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend", "pkg/idempotency/redisstore"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},

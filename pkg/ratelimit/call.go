@@ -108,6 +108,10 @@ func (c *Call) Peek(ctx context.Context) *Decision { return c.decide(ctx, look) 
 // Refund gives back, as [Limiter.Refund] does.
 func (c *Call) Refund(ctx context.Context) *Decision { return c.decide(ctx, giveBack) }
 
+// Hits are the policies that the decided call found to apply, with their keys: one for each of the decision's Checks and Skipped, in file order.
+// Valid until the call is released.
+func (c *Call) Hits() []policy.Hit { return c.hits }
+
 func (c *Call) decide(ctx context.Context, i intent) *Decision {
 	began := time.Now()
 	c.match(i)
