@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+	"github.com/envoy-rls/envoy-rls/pkg/redislimit"
 )
 
 // invented is the path of the model that invents its answers.
@@ -58,23 +58,19 @@ func run() error {
 	return serve(ctx, *listen, proxy)
 }
 
-// openStore opens Redis, with what answers when Redis does not, or counts in memory.
+// openStore counts on Redis, or in memory.
 func openStore(ctx context.Context, url string) (store ratelimit.Store, closeStore func(), err error) {
 	if url == "" {
 		return memorybackend.New(memorybackend.Options{}), func() {}, nil
 	}
-	redis, err := redisbackend.New(redisbackend.Options{URLs: []string{url}})
+	shared, err := redislimit.New(redislimit.Options{Redis: redisbackend.Options{URLs: []string{url}}})
 	if err != nil {
 		return nil, nil, err
 	}
-	answering := fallback.New(fallback.Options{Store: redis})
-	if err := redis.Start(ctx); err != nil {
+	if err := shared.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	return answering, func() {
-		answering.Close()
-		redis.Close()
-	}, nil
+	return shared, shared.Close, nil
 }
 
 func serve(ctx context.Context, addr string, proxy *Proxy) error {

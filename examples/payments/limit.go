@@ -7,34 +7,31 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/httplimit"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+	"github.com/envoy-rls/envoy-rls/pkg/redislimit"
 )
 
-// newLimiter makes a limiter by a policy file, with its counts in Redis. The fallback answers, as the policies say, while Redis does not.
-// stop ends it all.
+// newLimiter makes a limiter by a policy file, with its counts in Redis. While Redis does not answer, policies say what happens. stop ends it all.
 func newLimiter(policies, redisURL string, timeout time.Duration) (limiter *ratelimit.Limiter, stop func(), err error) {
 	set, err := policy.Load(policies)
 	if err != nil {
 		return nil, nil, fmt.Errorf("policies:\n%w", err)
 	}
-	redisbackend.Quiet() // what fails is told by OnFailure
-	redis, err := redisbackend.New(redisbackend.Options{URLs: []string{redisURL}, Timeout: timeout})
+	redisbackend.Quiet() // go-redis would write to standard error
+	store, err := redislimit.New(redislimit.Options{
+		Redis:    redisbackend.Options{URLs: []string{redisURL}, Timeout: timeout},
+		OnAbsent: func(err error) { log.Printf("payments: Redis does not answer yet: %v", err) },
+	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("redis: %w", err)
+		return nil, nil, err
 	}
-	if err := redis.Start(context.Background()); err != nil { // a Redis that is not there yet is no error
-		return nil, nil, fmt.Errorf("redis: %w", err)
+	if err := store.Start(context.Background()); err != nil {
+		return nil, nil, err
 	}
-	store := fallback.New(fallback.Options{Store: redis, Shard: redis.Node})
-	stop = func() {
-		store.Close()
-		redis.Close()
-	}
-	return ratelimit.New(ratelimit.Options{Store: store, Policies: set}), stop, nil
+	return ratelimit.New(ratelimit.Options{Store: store, Policies: set}), store.Close, nil
 }
 
 // newLimit makes the middleware: who pays is known here and not at the gateway.

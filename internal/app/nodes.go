@@ -8,7 +8,7 @@ import (
 
 // redisStatus joins what the store and the breakers know of its nodes.
 func (a *App) redisStatus() *admin.RedisStatus {
-	s := &admin.RedisStatus{Nodes: []admin.NodeStatus{}, MayEvict: a.eviction.mayEvict(), Instances: a.fleet.Instances().Count}
+	s := &admin.RedisStatus{Nodes: []admin.NodeStatus{}, MayEvict: a.eviction.mayEvict(), Instances: a.shared.Fleet.Instances().Count}
 	at := map[string]int{}
 	add := func(n admin.NodeStatus) int {
 		if i, ok := at[n.Node]; ok {
@@ -18,10 +18,10 @@ func (a *App) redisStatus() *admin.RedisStatus {
 		s.Nodes = append(s.Nodes, n)
 		return at[n.Node]
 	}
-	for _, n := range a.redis.Nodes() {
+	for _, n := range a.shared.Redis.Nodes() {
 		add(admin.NodeStatus{Node: n.Address, Connected: n.Connected, Queued: n.Queued, Breaker: fallback.StateClosed.String()})
 	}
-	for _, f := range a.fallback.Shards() {
+	for _, f := range a.shared.Fallback.Shards() {
 		n := &s.Nodes[add(admin.NodeStatus{Node: f.Shard})]
 		n.Breaker, n.Reason, n.Since = f.State.String(), f.Reason, &f.Since
 		if !f.Next.IsZero() {

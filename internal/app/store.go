@@ -2,18 +2,15 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/envoy-rls/envoy-rls/internal/admin"
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
-	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
+	"github.com/envoy-rls/envoy-rls/pkg/redislimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rejectcache"
 )
 
@@ -37,16 +34,13 @@ func (o *RedisOptions) given() bool {
 	return len(o.URLs) > 0 || o.Mode != "" || o.PoolSize != 0 || o.PasswordFile+o.CAFile+o.CertFile+o.KeyFile != ""
 }
 
-// stores is where buckets live: one of memory and redis is not nil.
+// stores is where buckets live: one of memory and shared is not nil.
 type stores struct {
 	cache  *rejectcache.Cache // in front of either
 	memory *memorybackend.Store
 
-	redis    *redisbackend.Store
-	fallback *fallback.Store
-	fleet    *fallback.Fleet
+	shared   *redislimit.Store // on Redis
 	eviction eviction
-	warmed   atomic.Bool // calls before that are not counted
 }
 
 // eviction is what the nodes have told of their maxmemory-policy.
@@ -63,14 +57,15 @@ func (a *App) openStore() (ratelimit.Store, error) {
 		a.cache = rejectcache.New(rejectcache.Options{Store: a.memory})
 		return a.cache, nil
 	}
-	var err error
-	if a.redis, err = redisbackend.New(a.redisOptions()); err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
+	shared, err := redislimit.New(redislimit.Options{
+		Redis: a.redisOptions(), Instances: a.opts.Instances, OnAbsent: a.redisAbsent,
+		OnUnanswered: a.unanswered(), OnUndo: a.undone, OnTransition: a.breakerChanged(),
+	})
+	if err != nil {
+		return nil, err
 	}
-	a.fleet = a.newFleet()
-	a.fallback = fallback.New(a.fallbackOptions())
-	a.cache = rejectcache.New(rejectcache.Options{Store: a.fallback})
-	return a.cache, nil
+	a.shared, a.cache = shared, shared.Cache
+	return shared.Cache, nil
 }
 
 func (a *App) redisOptions() redisbackend.Options {
@@ -79,40 +74,24 @@ func (a *App) redisOptions() redisbackend.Options {
 	return redisbackend.Options{
 		URLs: o.URLs, Mode: redisbackend.Mode(o.Mode), PoolSize: o.PoolSize, Timeout: a.opts.StoreTimeout,
 		PasswordFile: o.PasswordFile, TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile},
-		OnCall: func(c *redisbackend.Call) {
-			if a.warmed.Load() {
-				a.metrics.OnStoreCall(c.Node, c.Took, c.Merged)
-			}
-		},
-		OnLate: a.late,
+		OnCall: func(c *redisbackend.Call) { a.metrics.OnStoreCall(c.Node, c.Took, c.Merged) },
+		OnLate: func(c *redisbackend.Call) { a.metrics.OnLateReply(c.Node) },
 		OnFailure: func(f *redisbackend.Failure) {
-			if !a.warmed.Load() {
-				return
-			}
 			a.metrics.OnStoreFailure(f.Error.Node, string(f.Error.Reason), f.Took)
 			if f.Undo {
 				a.metrics.OnUndoFailed()
 			}
 			failures.log(slog.LevelWarn, "the store did not answer", "reason", string(f.Error.Reason), "error", f.Error)
 		},
-		OnUndo: func(buckets []ratelimit.Bucket) {
-			a.metrics.OnUndo(len(buckets))
-			for i := range buckets {
-				a.cache.Forget(buckets[i].Key, undoSettles)
-			}
-		},
+		OnUndo:            func(buckets []ratelimit.Bucket) { a.metrics.OnUndo(len(buckets)) },
 		OnMaxMemoryPolicy: a.maxMemoryPolicy,
 		OnReload:          func(r redisbackend.Reason) { a.metrics.OnSlotReload(string(r)) },
 	}
 }
 
-// undoSettles is how long an undo that has begun may take as a rule. The rejection cache learns nothing of its bucket meanwhile.
-const undoSettles = 20 * time.Millisecond
-
 // undone takes note of a charge that was given back since another policy's failure mode denied, or could not be.
-func (a *App) undone(b *ratelimit.Bucket, err error) {
+func (a *App) undone(_ *ratelimit.Bucket, err error) {
 	a.metrics.OnUndo(1)
-	a.cache.Forget(b.Key, 0)
 	if err != nil {
 		a.metrics.OnUndoFailed()
 	}
@@ -151,21 +130,26 @@ func (e *eviction) mayEvict() *bool {
 
 // startStore begins to connect. A Redis that is not there is no fault: policies say what happens meanwhile.
 func (a *App) startStore() error {
-	if a.redis == nil {
+	if a.shared == nil {
 		return nil
 	}
 	redisbackend.Quiet()
-	if err := a.redis.Start(context.Background()); err != nil {
-		return fmt.Errorf("redis: %w", err)
+	if err := a.shared.Start(context.Background()); err != nil {
+		return err
 	}
-	a.warm(context.Background())
 	a.closers.push(func(context.Context) error {
-		a.fallback.Close()
-		a.redis.Close()
+		a.shared.Close()
 		return nil
 	})
-	a.startFleet()
+	if !a.shared.Fleet.Met() && a.opts.Instances == 0 {
+		a.log.Warn("Redis does not tell how many instances there are; until it does, this one takes itself for the only one (see --instances)")
+	}
 	return nil
+}
+
+func (a *App) redisAbsent(err error) {
+	a.log.Warn("Redis does not answer yet; until it does, each policy's onStoreFailure decides",
+		"reason", string(redisbackend.ReasonOf(err)), "error", err)
 }
 
 // storeMetrics are what of metrics.Options depends on the store.
@@ -174,7 +158,7 @@ func (a *App) storeMetrics(o *metrics.Options) {
 		s := a.cache.Stats()
 		return metrics.Cache{Denials: s.Denials, Learnt: s.Learnt}
 	}
-	if a.redis != nil {
+	if a.shared != nil {
 		o.Shared, o.Shares = a.sharedState, a.sharesState
 		return
 	}
@@ -189,7 +173,7 @@ func (a *App) memoryState() metrics.Store {
 }
 
 func (a *App) storeStatus() admin.StoreStatus {
-	if a.redis != nil {
+	if a.shared != nil {
 		return admin.StoreStatus{Kind: storeRedis, Redis: a.redisStatus()}
 	}
 	s := a.memory.Stats()

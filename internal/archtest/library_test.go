@@ -24,6 +24,7 @@ var library = map[string][]string{
 		"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
 	},
 	"pkg/redisbackend":           {yaml, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
+	"pkg/redislimit":             {yaml, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
 	"pkg/idempotency/redisstore": {fields, "github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys"},
 }
 

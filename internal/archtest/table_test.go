@@ -31,6 +31,7 @@ var layers = map[string]int{
 	"pkg/rls":          4,
 	"pkg/httplimit":    4,
 	"pkg/grpclimit":    4,
+	"pkg/redislimit":   4,
 	"internal/metrics": 4,
 	"internal/admin":   4,
 

@@ -1,8 +1,8 @@
 // Package ratelimit is the front door of the limiter: it decides whether a request may pass.
 //
 // A [Limiter] is made of a policy set, which says who may do how much (package policy reads it from YAML), and of a [Store], which
-// keeps the counts: package memorybackend in the process, package redisbackend on a Redis that all instances of a service share.
-// Put package fallback in front of Redis, so that there is an answer when Redis has none.
+// keeps the counts: package memorybackend in the process, package redislimit on a Redis that all instances of a service share, with what
+// answers when Redis does not.
 //
 //	set, err := policy.Load("policies.yaml")
 //	…

@@ -5,6 +5,8 @@
 // whatever has piled up while the last ones were on their way.
 //
 // Nothing that may have been carried out is ever sent a second time: a caller learns by [Error.MayHaveRun] that it is not known.
+//
+// Most programs want package redislimit: this one with what answers when Redis does not.
 package redisbackend
 
 import (

@@ -1,4 +1,4 @@
-package app
+package redislimit
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
-	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
 )
 
 const (
@@ -17,10 +16,9 @@ const (
 	warmProbes = 64 // slots, so that a cluster's every primary has some of them, almost surely
 )
 
-// warm looks at buckets that nobody has until all nodes have answered, so that the first decisions find connections, and whoever
-// started the service is told if there is no Redis. It writes nothing, and none of it is counted.
-func (a *App) warm(ctx context.Context) {
-	defer a.warmed.Store(true)
+// warm looks at buckets that nobody has until all nodes have answered, so that the first decisions find connections. It writes nothing. The
+// error says why Redis does not answer.
+func (s *Store) warm(ctx context.Context) error {
 	var probes []ratelimit.Bucket
 	for n := range warmProbes {
 		probes = append(probes, ratelimit.Bucket{
@@ -31,18 +29,16 @@ func (a *App) warm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, warmFor)
 	defer cancel()
 	for {
-		err := firstError(a.redis.Acquire(ctx, probes, nil))
+		err := firstError(s.Redis.Acquire(ctx, probes, nil))
 		if err == nil {
-			return
+			return nil
 		}
 		pause := time.NewTimer(warmPause)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			a.log.Warn("Redis does not answer yet; until it does, each policy's onStoreFailure decides",
-				"reason", string(redisbackend.ReasonOf(err)), "error", err)
-			return
+			return err
 		}
 	}
 }
