@@ -58,9 +58,13 @@ func (h *handler) chargeFor(w http.ResponseWriter, r *http.Request, o Outcome, s
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	account, ok := "", false
+	if r.Method == http.MethodPost || r.Method == http.MethodPatch {
+		account, ok = h.options.Account(r)
+	}
 	lines := r.Header[FieldKey]
 	switch {
-	case r.Method != http.MethodPost && r.Method != http.MethodPatch, len(lines) == 0 && !h.options.RequireKey:
+	case !ok, len(lines) == 0 && !h.options.RequireKey:
 		h.charge(w, r, h.next)
 		return
 	case len(lines) == 0:
@@ -70,11 +74,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key, err := ParseKey(lines)
 	if err != nil {
 		h.chargeFor(w, r, Refused, keyMalformed(err))
-		return
-	}
-	account, ok := h.options.Account(r)
-	if !ok {
-		h.charge(w, r, h.next)
 		return
 	}
 	c := Claim{Key: newKey(account, r.Method, h.options.Route(r), key), Lease: h.options.Lease}

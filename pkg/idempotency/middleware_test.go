@@ -133,10 +133,11 @@ func TestPassesThrough(t *testing.T) {
 	noKey, noAccount := post("{}"), post("{}")
 	noKey.Header.Del(idempotency.FieldKey)
 	noAccount.Header.Del("Account")
+	noAccount.Header.Set(idempotency.FieldKey, "malformed")
 	for name, r := range map[string]*http.Request{"GET": get, "no key": noKey, "no account": noAccount} {
 		t.Run(name, func(t *testing.T) {
 			var c counter
-			s := newService(t, idempotency.Options{}, c.ServeHTTP)
+			s := newService(t, idempotency.Options{RequireKey: name != "no key"}, c.ServeHTTP)
 			for range 3 {
 				s.serve(r)
 			}

@@ -25,7 +25,7 @@ const (
 type Options struct {
 	Store Store
 	// Account says whose request it is, as the service has established it: an authenticated user or tenant. An answer is only ever replayed
-	// to the account that it was for. A request without an account (false) is handled as if it had no key.
+	// to the account that it was for. A request without an account (false) goes to the limiter and the handler, whatever its key.
 	Account func(*http.Request) (string, bool)
 	// Limit puts the limiter around a handler: the method Handler of a httplimit.Middleware. It is called once for each handler. What must be
 	// charged passes through it; what it answers by itself (429) was denied, and is not stored.
@@ -35,7 +35,7 @@ type Options struct {
 	Tell func(http.ResponseWriter, *http.Request)
 	// Route, if set, says which route a request is for. Default: the pattern that it matched in an [http.ServeMux], or its path if there is none.
 	Route func(*http.Request) string
-	// RequireKey refuses POST and PATCH requests without a key with 400.
+	// RequireKey refuses POST and PATCH requests of an account without a key with 400.
 	RequireKey bool
 	// FailOpen carries requests out as if they had no key while the store fails. By default they are answered 503, and not carried out: who
 	// sends a key relies on it, and waiting a moment costs less than a payment made twice.
