@@ -93,10 +93,47 @@ func TestLeaseIsLost(t *testing.T) {
 		require.Equal(t, 202, s.serve(post("{}")).Code)
 		running.Wait()
 		require.Equal(t, 201, first.Code)
-		require.ErrorIs(t, s.failures(), idempotency.ErrLost)
+		require.EqualError(t, s.failures(), "idempotency: renew: the lease was lost\nidempotency: complete: the lease was lost", "each once")
 		require.Equal(t, 202, s.serve(post("{}")).Code)
 		require.Equal(t, 2, s.charged(t))
 		require.Equal(t, []idempotency.Outcome{idempotency.Ran, idempotency.RanOnly, idempotency.FreeReplay}, s.took())
+	})
+}
+
+// slowRenewals is a store that notes in which order steps end.
+type slowRenewals struct {
+	idempotency.Store
+	mu    sync.Mutex // guards steps
+	steps []string
+}
+
+func (s *slowRenewals) note(step string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps = append(s.steps, step)
+}
+
+func (s *slowRenewals) Renew(ctx context.Context, c idempotency.Claim) error {
+	time.Sleep(time.Second)
+	defer s.note("renew")
+	return s.Store.Renew(ctx, c)
+}
+
+func (s *slowRenewals) Release(ctx context.Context, c idempotency.Claim) error {
+	defer s.note("release")
+	return s.Store.Release(ctx, c)
+}
+
+// TestRenewalsEndFirst: a renewal that is under way when the handler returns does not take the entry again behind the release.
+func TestRenewalsEndFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRenewals{Store: idempotency.NewMemory(idempotency.MemoryOptions{})}
+		s := newService(t, idempotency.Options{Store: store, Lease: 3 * time.Second, StoreTimeout: time.Minute}, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(1500 * time.Millisecond)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		s.serve(post("{}"))
+		require.Equal(t, []string{"renew", "release"}, store.steps)
 	})
 }
 

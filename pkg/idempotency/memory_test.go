@@ -85,9 +85,18 @@ func TestMemoryFull(t *testing.T) {
 		require.Equal(t, idempotency.Running, found.State, "still taken")
 
 		time.Sleep(time.Minute)
+		require.NoError(t, s.Renew(t.Context(), claimOf(3)), "the leases are over")
 		found, err = s.Claim(t.Context(), claimOf(2))
 		require.NoError(t, err)
-		require.Equal(t, idempotency.Claimed, found.State, "the leases are over")
+		require.Equal(t, idempotency.Claimed, found.State)
+
+		time.Sleep(30 * time.Second)
+		require.NoError(t, s.Renew(t.Context(), claimOf(3)))
+		time.Sleep(30 * time.Second)
+		found, err = s.Claim(t.Context(), claimOf(4))
+		require.NoError(t, err)
+		require.Equal(t, idempotency.Claimed, found.State, "the one that was not renewed has gone")
+		require.NoError(t, s.Complete(t.Context(), claimOf(3), idempotency.Answer{TTL: time.Hour}))
 	})
 }
 

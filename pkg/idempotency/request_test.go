@@ -63,6 +63,20 @@ func TestSameKeyOtherRequest(t *testing.T) {
 	}
 }
 
+// TestKeysDoNotRunTogether: where the parts of one end cannot be shifted into another.
+func TestKeysDoNotRunTogether(t *testing.T) {
+	var c counter
+	s := newService(t, idempotency.Options{}, c.ServeHTTP)
+	for i, parts := range [][3]string{{"an", "/a", "bc"}, {"an", "/ab", "c"}, {"a", "n/a", "bc"}} {
+		r := postTo(parts[1][strings.Index(parts[1], "/"):], "{}")
+		r.Pattern = parts[1]
+		r.Header.Set("Account", parts[0])
+		r.Header.Set(idempotency.FieldKey, `"`+parts[2]+`"`)
+		require.Equal(t, http.StatusCreated, s.serve(r).Code)
+		require.Equal(t, i+1, c.runs)
+	}
+}
+
 // TestBody: the handler reads all of it, whatever was compared.
 func TestBody(t *testing.T) {
 	const most = 10
@@ -77,6 +91,7 @@ func TestBody(t *testing.T) {
 		{"short", post("0123456789"), post("0123456789"), 200},
 		{"long", post(long), post(long), 200},
 		{"long, and another end", post(long + "a"), post(long + "b"), 200}, // documented
+		{"another end behind what is compared", post(long[:most] + "a"), post(long[:most] + "b"), 200},
 		{"long, and another length", post(long), post(long + "x"), 422},
 		{"long, and no length", post(long), chunked, 422},
 		{"long, and another beginning", post(long), post("y" + long[1:]), 422},

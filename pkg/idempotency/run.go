@@ -64,6 +64,11 @@ func (h *handler) hold(ctx context.Context, c Claim) (stop func()) {
 				return
 			case <-ticker.C:
 			}
+			select {
+			case <-ended: // a tick had come as well
+				return
+			default:
+			}
 			err := h.ask(ctx, "renew", func(ctx context.Context) error { return h.options.Store.Renew(ctx, c) })
 			if errors.Is(err, ErrLost) {
 				return

@@ -44,7 +44,7 @@ type Claim struct {
 	Key         Key
 	Fingerprint Fingerprint
 	Token       Token
-	// Lease is how long the entry is taken if it is not renewed. Stores may round it up to milliseconds.
+	// Lease is how long the entry is taken if it is not renewed. Stores may count in milliseconds.
 	Lease time.Duration
 }
 

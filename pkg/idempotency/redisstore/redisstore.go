@@ -93,8 +93,8 @@ func (s *Store) Release(ctx context.Context, c idempotency.Claim) error {
 // step runs the script. It is one round trip; where a server does not know the script yet, two.
 func (s *Store) step(ctx context.Context, name string, c idempotency.Claim, live time.Duration, more ...any) *redis.Cmd {
 	key := s.prefix + hex.EncodeToString(c.Key[:])
-	ms := (live + time.Millisecond - 1).Milliseconds() // 0 would remove the entry
-	args := append([]any{name, c.Fingerprint[:], c.Token[:], max(ms, 1)}, more...)
+	ms := max(live.Milliseconds(), 1) // 0 would remove the entry
+	args := append([]any{name, c.Fingerprint[:], c.Token[:], ms}, more...)
 	return s.script.Run(ctx, s.client, []string{key}, args...)
 }
 

@@ -94,7 +94,7 @@ func TestEveryEntryEnds(t *testing.T) {
 		func(claim idempotency.Claim) error { _, err := s.Claim(t.Context(), claim); return err },
 		func(claim idempotency.Claim) error { return s.Renew(t.Context(), claim) },
 		func(claim idempotency.Claim) error {
-			return s.Complete(t.Context(), claim, idempotency.Answer{Data: []byte("a"), Free: 1, TTL: time.Microsecond + time.Hour})
+			return s.Complete(t.Context(), claim, idempotency.Answer{Data: []byte("a"), Free: 1, TTL: time.Hour})
 		},
 		func(claim idempotency.Claim) error { return s.Release(t.Context(), claim) },
 	} {
