@@ -232,7 +232,7 @@ func (d *debts) settle(c *claim, o outcome) {
 		d.dropped.Add(e.sending)
 	}
 	e.amount -= e.sending
-	e.sending, e.done = 0, nil
+	e.sending, e.done, e.refusals = 0, nil, 0
 	if e.amount == 0 {
 		d.removeLocked(s, c.id)
 	}

@@ -132,10 +132,7 @@ func (l *local) payRound(ctx context.Context, pause time.Duration) bool {
 	for i := range l.debts.stripes {
 		for more := true; more; {
 			p, due := l.gather(&l.debts.stripes[i])
-			if due.Op != 0 {
-				l.charge(ctx, []ratelimit.Bucket{due}, nil)
-			}
-			more = due.Op != 0 || len(p.claims) == payBatch
+			more = len(p.claims) == payBatch || due.Op != 0 && l.look(ctx, due)
 			if len(p.claims) == 0 {
 				continue
 			}
@@ -148,6 +145,12 @@ func (l *local) payRound(ctx context.Context, pause time.Duration) bool {
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// look asks a store whether it answers, and reports whether more is known then.
+func (l *local) look(ctx context.Context, due ratelimit.Bucket) bool {
+	l.charge(ctx, []ratelimit.Bucket{due}, nil)
+	return ctx.Err() == nil && l.condition(due.Key.Bytes()) != askAgain
 }
 
 // gather claims some debts of buckets whose store answers, after a look at no more than some whose store does not. due looks at one whose

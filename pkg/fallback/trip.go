@@ -116,7 +116,7 @@ func (t *trip) send(ctx context.Context) {
 		case t.owes(i) == unpaid:
 			continue
 		case t.owes(i) == looked:
-			b.Op, b.Cost = ratelimit.Peek, 1
+			b.Op, b.Cost, b.Shadow = ratelimit.Peek, 1, true // its share decides
 		case t.looking && b.Op == ratelimit.Take:
 			b.Op = ratelimit.Peek
 		}
