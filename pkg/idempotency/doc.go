@@ -13,7 +13,7 @@
 //
 // # What is promised
 //
-// While the store answers, a request is not carried out twice at a time, and not again once its answer is stored. An instance that dies while it
-// carries one out loses its lease; the next retry is carried out and charged. Answers 429 and 503 are never stored, and those of 400 and
+// While the store answers, a request is not carried out twice at a time, and not again as long as its answer is stored. An instance that dies,
+// or is stopped for longer than its lease, while it carries one out, loses that; the next retry is carried out and charged. Answers 429 and 503 are never stored, and those of 400 and
 // above are not if the client had hung up: a retry is carried out.
 package idempotency
