@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type simulation struct {
 	skipDenied bool
 	denyShare  shareFlag
 	reorder    time.Duration
+	plot       string
 	format     choice
 }
 
@@ -44,7 +46,7 @@ status and cost are the request's time, its status, and what it costs.
 
 Without --domain the only domain of the files is meant.`,
 		Example: `  envoy-rls simulate --policies new.yaml --log access.log
-  envoy-rls simulate --policies new.yaml --log access.log.gz --field plan=x-plan --field tenant=jwt.tenant --deny-share 0.5%
+  envoy-rls simulate --policies new.yaml --log access.log.gz --field plan=x-plan --field tenant=jwt.tenant --deny-share 0.5% --plot plot.svg
   kubectl logs envoy | envoy-rls simulate --policies new.yaml --log - --format json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
@@ -59,6 +61,7 @@ Without --domain the only domain of the files is meant.`,
 	flags.BoolVar(&s.skipDenied, "skip-denied", false, "leave out requests that were answered with 429")
 	flags.Var(&s.denyShare, "deny-share", "the share of requests that the suggested numbers may deny")
 	flags.DurationVar(&s.reorder, "reorder", simulate.DefaultReorder, "how far a line may stand behind later ones")
+	flags.StringVar(&s.plot, "plot", "", "file to write a plot to, in SVG: decisions over time, and the share denied over the capacity")
 	flags.Var(&s.format, "format", "form of the output")
 	return cmd
 }
@@ -85,6 +88,11 @@ func (s *simulation) run(cmd *cobra.Command) error {
 		return faulty(fmt.Errorf("%s: %w", s.log, err))
 	case err != nil:
 		return faulty(fmt.Errorf("%s: %w", s.log, err))
+	}
+	if s.plot != "" {
+		if err := writePlot(s.plot, report); err != nil {
+			return failed(err)
+		}
 	}
 	return s.write(cmd.OutOrStdout(), report)
 }
@@ -142,6 +150,14 @@ func (s *simulation) write(out io.Writer, r *simulate.Report) error {
 		return e.Encode(r)
 	}
 	return r.WriteText(out)
+}
+
+func writePlot(path string, r *simulate.Report) error {
+	var plot bytes.Buffer
+	if err := r.WriteSVG(&plot); err != nil {
+		return err
+	}
+	return os.WriteFile(path, plot.Bytes(), 0o644) // for a browser to read, which may be somebody else's
 }
 
 // shareFlag is a share of requests: 0.1% or 0.001.

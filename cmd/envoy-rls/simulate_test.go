@@ -40,12 +40,20 @@ func TestSimulate(t *testing.T) {
 	require.Empty(t, got.errout, "no progress bar where nobody looks")
 	golden(t, "simulate", got.out)
 
-	got = envoyRLS(accessLog(), append(simulateArgs, "--format", "json")...)
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	got = envoyRLS(accessLog(), append(simulateArgs, "--format", "json", "--plot", plot)...)
 	require.Equal(t, exitOK, got.code, got)
 	var r simulate.Report
 	require.NoError(t, json.Unmarshal([]byte(got.out), &r))
 	require.EqualValues(t, 44, r.Lines.Replayed)
 	require.NotContains(t, got.out, "acme", "no key is ever shown")
+	drawn, err := os.ReadFile(plot)
+	require.NoError(t, err)
+	require.Contains(t, string(drawn), ">api-free<")
+
+	got = envoyRLS(accessLog(), append(simulateArgs, "--plot", filepath.Join(plot, "x"))...)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.errout, "not a directory")
 }
 
 func TestSimulateFaults(t *testing.T) {
