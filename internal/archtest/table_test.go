@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"pkg/policysource":  3,
 	"pkg/policydb":      3,
 	"pkg/policydiff":    3,
+	"pkg/policylint":    3,
 	"pkg/storetest":     3,
 
 	"pkg/descriptors/descriptorstest": 4,
