@@ -163,12 +163,11 @@ func (i *Interceptor) decide(rpc *RPC) verdict {
 	v := verdict{fields: make(metadata.MD, 3)}
 	put(v.fields, "ratelimit-policy", answer.Policy)
 	put(v.fields, "ratelimit", answer.RateLimit)
-	switch ended := rpc.Context.Err(); {
+	switch {
 	case !d.Allowed:
 		v.deny(d)
-	case ended != nil:
-		// The store may not have counted it. Nobody waits for an answer, and who hangs up at once must not get more done for it.
-		v.err = status.FromContextError(ended).Err()
+	case d.Abandoned(rpc.Context): // nobody waits for the answer
+		v.err = status.FromContextError(rpc.Context.Err()).Err()
 	}
 	return v
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -266,6 +267,30 @@ func requireRightEnd(t *testing.T, field, left string, hop, networks httplimit.P
 		if client != httplimit.Unknown {
 			_, err := netip.ParseAddr(client)
 			require.NoError(t, err)
+		}
+	}
+}
+
+// TestLongFieldsAreQuicklyRead: what a client puts in front of a proxy's address is read once, however much of nothing it is. Read once for each
+// comma, this would take minutes.
+func TestLongFieldsAreQuicklyRead(t *testing.T) {
+	const size = 1 << 20 // all that net/http takes
+	for name, line := range map[string]string{
+		"commas":       "1.1.1.1" + strings.Repeat(",", size),
+		"white space":  "1.1.1.1" + strings.Repeat(" ,", size/2),
+		"quotes":       strings.Repeat(`"`, size) + ",for=1.1.1.1",
+		"backslashes":  `"` + strings.Repeat(`\`, size) + `",for=1.1.1.1`,
+		"both":         strings.Repeat(`\"`, size/2) + ",for=1.1.1.1",
+		"parameters":   strings.Repeat(`a=b;`, size/4) + ",for=1.1.1.1",
+		"proxies":      strings.Repeat("10.0.0.2,", size/9),
+		"Forwarded so": strings.Repeat("for=10.0.0.2,", size/13),
+	} {
+		for _, p := range []httplimit.Proxies{{Hops: 64}, {Hops: 64, Forwarded: true}, trustedNet, {Trusted: trustedNet.Trusted, Forwarded: true}} {
+			r := from(proxy, xff, line)
+			r.Header.Set(forwarded, line)
+			began := time.Now()
+			require.NotEmpty(t, p.Client(r), name)
+			require.Less(t, time.Since(began), 10*time.Second, name)
 		}
 	}
 }

@@ -23,7 +23,7 @@ type chain struct {
 // next gives the next node; ok is false at the end. Empty elements do not count (RFC 9110, 5.6.1).
 func (c *chain) next() (h host, ok bool) {
 	for {
-		for strings.Trim(c.line, " \t,") == "" {
+		for c.line = strings.TrimRight(c.line, " \t,"); c.line == ""; c.line = strings.TrimRight(c.line, " \t,") {
 			if len(c.lines) == 0 {
 				return host{}, false
 			}

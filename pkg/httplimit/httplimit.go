@@ -16,7 +16,6 @@
 package httplimit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -164,7 +163,7 @@ func (m *Middleware) decide(w http.ResponseWriter, r *http.Request) (f fields, a
 	case !d.Allowed:
 		f.put(w.Header(), new(fieldLines), &m.renderer)
 		m.deny(w, r, d, &s.answer)
-	case abandoned(r.Context(), d):
+	case d.Abandoned(r.Context()): // nobody waits for the answer
 		w.WriteHeader(http.StatusServiceUnavailable)
 	default:
 		return f, true
@@ -193,21 +192,6 @@ func (m *Middleware) release(s *scratch) {
 	if cap(s.text) <= maxKeptText {
 		m.scratch.Put(s)
 	}
-}
-
-// abandoned reports whether the request was admitted by a failure mode only because its context ended before the store could count it.
-// Nobody waits for the answer then, and somebody who hangs up at once must not get more done than the policies allow.
-func abandoned(ctx context.Context, d *ratelimit.Decision) bool {
-	if ctx.Err() == nil {
-		return false
-	}
-	for i := range d.Checks {
-		c := &d.Checks[i]
-		if !c.Shadow() && (c.Result.Source == ratelimit.FromOpen || c.Result.Source == ratelimit.FromLocal) {
-			return true
-		}
-	}
-	return false
 }
 
 // Denial is how a request is denied. It and what it points to are valid until the handler it is given to returns.

@@ -107,6 +107,14 @@ func TestLimitersInLayers(t *testing.T) {
 	require.Equal(t, `"shared";r=0;t=20, "site";r=57;t=57, "route";r=3`, field(t, rec.Header(), "RateLimit"))
 }
 
+// TestTwiceTheSame: a limiter around the mux and around the handler charges twice, and is told of once, as it is in the end.
+func TestTwiceTheSame(t *testing.T) {
+	limit := newMiddleware(t, counter("only", 5), httplimit.Options{})
+	rec := serve(limit.Handler(limit.Handler(http.HandlerFunc(hello))), get("/"))
+	require.Equal(t, `"only";q=5;w=60`, field(t, rec.Header(), "RateLimit-Policy"))
+	require.Equal(t, `"only";r=3;t=36`, field(t, rec.Header(), "RateLimit"))
+}
+
 // TestProxyInFrontOfAnotherService: a gateway written in Go, whose upstream has limits, too.
 func TestProxyInFrontOfAnotherService(t *testing.T) {
 	upstream := httptest.NewServer(newServer(t, counter("service", 5), httplimit.Options{}))

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -81,6 +82,22 @@ func (d *Decision) Unavailable() bool {
 		}
 	}
 	return !d.Allowed
+}
+
+// Abandoned reports whether the request is admitted by a policy's onStoreFailure while ctx, which was given to Check, has ended. Then the store
+// may not have counted it because nobody waited for its answer. Who serves clients that can end ctx, by hanging up or by a
+// deadline of theirs, does not do what was asked, lest they get more done than the policies allow. Packages httplimit and grpclimit see to that.
+func (d *Decision) Abandoned(ctx context.Context) bool {
+	if ctx.Err() == nil || !d.Allowed {
+		return false
+	}
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		if !c.Shadow() && (c.Result.Source == FromOpen || c.Result.Source == FromLocal) {
+			return true
+		}
+	}
+	return false
 }
 
 // Uncharged is how much of a reported cost could not be charged, under the policy where that is most: there was no room, not even in

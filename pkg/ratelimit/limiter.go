@@ -58,7 +58,7 @@ func (l *Limiter) Set() *policy.Set { return l.set.Load() }
 
 // Check decides a request, and charges its cost to every policy that applies if all of them have room. The error is nil or
 // [ErrTooManyAttributes]: there is always a decision, since a store that cannot answer is answered for by each policy's
-// onStoreFailure. When ctx ends before the store has answered, that counts as such a failure.
+// onStoreFailure. When ctx ends before the store has answered, that counts as such a failure: see [Decision.Abandoned].
 func (l *Limiter) Check(ctx context.Context, r Request) (Decision, error) {
 	return l.decide(ctx, &r, spend)
 }

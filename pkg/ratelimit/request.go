@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // MaxAttributes is how many attributes a Request may have.
@@ -27,7 +28,8 @@ type Request struct {
 	// no policies: everything is allowed, and Decision.DomainKnown is false.
 	Domain string
 	// Attributes are facts by name, as the policies' match and key know them: user, tenant, plan, route, ip, … Those that no
-	// policy has a use for cost next to nothing. At most MaxAttributes.
+	// policy has a use for cost next to nothing. Of names that the files' attributes tables take for one attribute, such as ip and
+	// remote_address, the alphabetically first counts. At most MaxAttributes.
 	Attributes map[string]string
 	// Cost is how many units the request takes. 0 means that none is stated: then it costs 1, or under a postpaid policy it is
 	// only asked whether there is any left.
@@ -40,8 +42,14 @@ func (l *Limiter) begin(r *Request) (*Call, error) {
 		return nil, fmt.Errorf("%w: %d, of at most %d", ErrTooManyAttributes, n, MaxAttributes)
 	}
 	c := l.Begin([]byte(r.Domain))
-	for name, value := range r.Attributes {
-		c.AddString(0, name, value)
+	var room [8]string
+	names := room[:0]
+	for name := range r.Attributes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		c.AddString(0, name, r.Attributes[name])
 	}
 	if r.Cost > 0 {
 		c.SetCost(r.Cost)

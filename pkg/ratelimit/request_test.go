@@ -193,6 +193,53 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
+// TestAbandoned: who could have been let through for not having waited is told from who was counted.
+func TestAbandoned(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	failed := ratelimit.Result{Err: context.Canceled}
+	here := ratelimit.Result{Outcome: ratelimit.Admitted, Source: ratelimit.FromLocal}
+	tests := []struct {
+		name, attribute, key string
+		ctx                  context.Context
+		answer               ratelimit.Result
+		want                 bool
+	}{
+		{"open, and gone", "user", "rl:{user:x}:user", ended, failed, true},
+		{"open, and there", "user", "rl:{user:x}:user", t.Context(), failed, false},
+		{"counted here only, and gone", "tenant", "rl:{t:x}:tenant", ended, here, true},
+		{"counted, and gone", "user", "", ended, ratelimit.Result{}, false},
+		{"denied, and gone", "login", loginKey, ended, failed, false},
+		{"a shadow, and gone", "trial", "rl:{trial:x}:trial:shadow", ended, here, false},
+		{"no policy, and gone", "nothing", "", ended, failed, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &recorder{answers: map[string]ratelimit.Result{tt.key: tt.answer}}
+			l := ratelimit.New(ratelimit.Options{Store: s, Policies: set(t, policies)})
+			d, err := l.Check(tt.ctx, ratelimit.Request{Domain: "edge", Attributes: map[string]string{tt.attribute: "x", "ip": "x"}})
+			require.NoError(t, err)
+			require.Equal(t, tt.want, d.Abandoned(tt.ctx))
+		})
+	}
+}
+
+// TestNamesOfOneAttribute: of several names for one attribute the same one counts each time, or a reservation could not be settled.
+func TestNamesOfOneAttribute(t *testing.T) {
+	s := new(recorder)
+	l := ratelimit.New(ratelimit.Options{Store: s, Policies: set(t, "policies:\n"+
+		"  - {id: clients, key: [ip], algorithm: token-bucket, capacity: 10, refillPerMinute: 1, onStoreFailure: open}\n")})
+	for range 50 {
+		_, err := l.Check(t.Context(), ratelimit.Request{Attributes: map[string]string{
+			"remote_address": "3.3.3.3", "ip": "1.1.1.1", "masked_remote_address": "2.2.2.2",
+		}})
+		require.NoError(t, err)
+	}
+	for _, asked := range s.asked {
+		require.Equal(t, "take 1 rl:{ip:1.1.1.1}:clients", asked)
+	}
+}
+
 func TestUncharged(t *testing.T) {
 	report := ratelimit.Request{Domain: "edge", Attributes: map[string]string{"model": "x", "bill": "x"}, Cost: 9}
 	tests := []struct {

@@ -40,6 +40,8 @@ type charge struct {
 //
 // Only token buckets can be reserved from: an enforced sliding-log policy that applies is ErrNotReservable, which names it, and a
 // shadow one is passed over. The only other error is ErrTooManyAttributes.
+//
+// It is carried out even if ctx has ended, as Commit is: who hangs up before the store has counted must not get more done for it.
 func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	began := time.Now()
 	c, err := l.begin(&r)
@@ -51,7 +53,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) 
 	if err := c.reservable(); err != nil {
 		return nil, err
 	}
-	c.ask(ctx)
+	c.ask(context.WithoutCancel(ctx))
 	r.Attributes = maps.Clone(r.Attributes)
 	res := &Reservation{Decision: c.conclude(began).Clone(), limiter: l, request: r, began: began}
 	if res.Decision.Allowed {

@@ -153,6 +153,19 @@ func TestCommitAfterTheEnd(t *testing.T) {
 	require.Equal(t, 70.0, d.left("strict"))
 }
 
+// TestReserveAfterTheEnd: a client that hangs up at once reserves as others do, and not from nothing, as an open policy would have it.
+func TestReserveAfterTheEnd(t *testing.T) {
+	d := newDoor(t, budget)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, want := range []bool{true, false} {
+		r, err := d.Reserve(ctx, alice(60))
+		require.NoError(t, err)
+		require.Equal(t, want, r.Decision.Allowed)
+		require.Equal(t, 40.0, d.left("strict"))
+	}
+}
+
 // TestCommitOnce: of many at once, one counts.
 func TestCommitOnce(t *testing.T) {
 	d := newDoor(t, budget)
