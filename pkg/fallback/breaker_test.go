@@ -22,6 +22,7 @@ var (
 	errSlow    = errors.New("slow")     // after a while
 	errRefused = errors.New("refused")  // at once
 	errOwnKey  = errors.New("own key")  // nothing that concerns others
+	errSpoilt  = errors.New("spoilt")   // the shard answers that the key is not what it should be
 	errOldNews = errors.New("old news") // of a call that was sent a second ago
 )
 
@@ -58,7 +59,7 @@ func (s *sharded) shard(key []byte) string {
 }
 
 func (s *sharded) classify(err error) fallback.Fault {
-	f := fallback.Fault{Reason: err.Error(), Trouble: !errors.Is(err, errOwnKey)}
+	f := fallback.Fault{Reason: err.Error(), Trouble: !errors.Is(err, errOwnKey) && !errors.Is(err, errSpoilt), Answered: errors.Is(err, errSpoilt)}
 	if errors.Is(err, errOldNews) {
 		f.Sent = time.Now().Add(-time.Second)
 	}
@@ -270,6 +271,23 @@ func TestProbeThatTellsNothing(t *testing.T) {
 		b.call("a-1")
 		b.store.set("a", nil)
 		require.Equal(t, []string{"store"}, b.call("a-1"))
+	})
+}
+
+// TestProbeThatIsRefused: an answer that is about one key closes the breaker as any other does, but no caller gets more of it.
+func TestProbeThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		b.open(errRefused)
+		b.news()
+		time.Sleep(20 * time.Millisecond)
+		b.store.set("a", errSpoilt)
+		require.Equal(t, []string{"open"}, b.call("a-1"))
+		require.Equal(t, []string{"a open>half-open refused", "a half-open>closed refused"}, b.news())
+		for range 5 {
+			b.call("a-1")
+		}
+		require.Empty(t, b.news())
 	})
 }
 

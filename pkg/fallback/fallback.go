@@ -71,6 +71,8 @@ type Fault struct {
 	MayHaveRun bool
 	// Trouble says that other calls to the shard fail, too, and that waiting may help. It opens the breaker.
 	Trouble bool
+	// Answered says that the shard works all the same: the error is about the bucket. It closes the breaker.
+	Answered bool
 }
 
 // Store is a ratelimit.Store whose results carry no errors. It is safe for concurrent use.

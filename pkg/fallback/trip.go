@@ -135,9 +135,11 @@ func (t *trip) send(ctx context.Context) {
 func (t *trip) record(sent time.Duration) {
 	for i := range t.results {
 		switch err := t.results[i].Err; {
-		case err == nil && len(t.shardOf) > 0:
-			t.shards[t.shardOf[i]].worked = true
-		case err != nil && err != ErrOpen && err != ErrOwed: //nolint:errorlint // they are those values and no others
+		case err == nil:
+			if v := t.visited(i); v != nil {
+				v.worked = true
+			}
+		case err != ErrOpen && err != ErrOwed: //nolint:errorlint // they are those values and no others
 			t.blame(i, err)
 		}
 	}
@@ -148,10 +150,21 @@ func (t *trip) record(sent time.Duration) {
 	}
 }
 
+// visited is the shard of a bucket, if it was asked for; else nil.
+func (t *trip) visited(i int) *visit {
+	if len(t.shardOf) == 0 {
+		return nil
+	}
+	return &t.shards[t.shardOf[i]]
+}
+
 // blame finds out which shard an error is about.
 func (t *trip) blame(i int, err error) {
 	fault := t.store.options.Classify(err)
 	if !fault.Trouble {
+		if v := t.visited(i); v != nil && fault.Answered && (fault.Shard == "" || fault.Shard == v.shard) {
+			v.worked = true
+		}
 		return
 	}
 	key := t.buckets[i].Key.Bytes()
@@ -223,8 +236,8 @@ func (t *trip) answer() {
 
 // waitFor is how long it is, as far as known, until the shard of a bucket is asked again.
 func (t *trip) waitFor(i int) time.Duration {
-	if i < len(t.shardOf) {
-		return t.shards[t.shardOf[i]].wait
+	if v := t.visited(i); v != nil {
+		return v.wait
 	}
 	return 0
 }

@@ -45,8 +45,8 @@ func TestClassify(t *testing.T) {
 			fallback.Fault{Reason: "no-node", Trouble: true},
 		},
 		"closed":                      {&redisbackend.Error{Reason: redisbackend.ReasonClosed}, fallback.Fault{Reason: "closed"}},
-		"a script flushed":            {&redisbackend.Error{Reason: redisbackend.ReasonNoScript, Node: "a"}, fallback.Fault{Shard: "a", Reason: "noscript"}},
-		"a slot that moves":           {&redisbackend.Error{Reason: redisbackend.ReasonTryAgain, Node: "a"}, fallback.Fault{Shard: "a", Reason: "tryagain"}},
+		"a script flushed":            {&redisbackend.Error{Reason: redisbackend.ReasonNoScript, Node: "a"}, fallback.Fault{Shard: "a", Reason: "noscript", Answered: true}},
+		"a slot that moves":           {&redisbackend.Error{Reason: redisbackend.ReasonTryAgain, Node: "a"}, fallback.Fault{Shard: "a", Reason: "tryagain", Answered: true}},
 		"an error of somebody else's": {errors.New("other"), fallback.Fault{}},
 		"a context's":                 {context.Canceled, fallback.Fault{}},
 	} {

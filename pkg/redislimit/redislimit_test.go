@@ -1,6 +1,9 @@
 package redislimit_test
 
 import (
+	"context"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -106,6 +109,30 @@ func TestFailureModes(t *testing.T) {
 	require.LessOrEqual(t, left, 9-admitted, "what was admitted is charged")
 	_, source := i.check("local")
 	require.Equal(t, ratelimit.FromCache, source)
+}
+
+// TestCallersThatLeave: those who do not wait for Redis do not keep others from it.
+func TestCallersThatLeave(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	var opened atomic.Int64
+	i := start(t, redislimit.Options{
+		Redis:        redisbackend.Options{URLs: []string{server.URL()}},
+		OnTransition: func(fallback.Transition) { opened.Add(1) },
+	})
+	require.NoError(t, server.Pause())
+	left, leave := context.WithCancel(t.Context())
+	time.AfterFunc(timeout*3/4, leave)
+	var all sync.WaitGroup
+	for n := range 10 {
+		all.Go(func() {
+			d, err := i.Check(left, ratelimit.Request{Attributes: map[string]string{"mode": "closed", "user": strconv.Itoa(n)}})
+			require.NoError(t, err)
+			require.Equal(t, ratelimit.FromClosed, d.Checks[0].Result.Source)
+		})
+	}
+	all.Wait()
+	require.Zero(t, opened.Load())
+	require.NoError(t, server.Resume())
 }
 
 // TestWithoutRedis: a Redis that is not there is told of and waited for, and its policies decide meanwhile.
