@@ -19,8 +19,9 @@ import (
 
 // TestScripts runs the stories in testdata/script. Their commands, besides those of testscript (stdout, stderr, cmp, …):
 //
-//	start FILE [instances=N] [timeout=DURATION|shipped] [FLAG…]
-//	                        start the upstream, N instances of the service with policy file FILE, and Envoy
+//	start FILE [instances=N] [timeout=DURATION|shipped] [log=FILE] [FLAG…]
+//	                        start the upstream, N instances of the service with policy file FILE, and Envoy, which writes the access
+//	                        log of docs/simulate.md to log
 //	http METHOD TARGET …    send one request; prints status, header fields, an empty line and the body
 //	burst N METHOD TARGET … send N requests one after another, with {n} in the body numbered; prints the statuses in order:
 //	                        20 x 200, 5 x 429
@@ -29,6 +30,7 @@ import (
 //	load N METHOD …         N clients send requests without a pause until
 //	load stop               which prints the statuses
 //	until REGEXP COMMAND …  repeat the command until what it prints matches
+//	simulate FLAG…          run envoy-rls simulate; prints what it prints
 //	seen [reset]            what reached the upstream: requests 20, logins 10
 //	stat NAME               the value of a counter or gauge of Envoy
 //	unasked                 for how many requests Envoy got no answer from the service
@@ -60,7 +62,7 @@ func TestScripts(t *testing.T) {
 			"start": command((*story).start), "http": command((*story).http), "burst": command((*story).burst),
 			"crowd": command((*story).crowd), "spread": command((*story).spread), "load": command((*story).loadCommand),
 			"seen": command((*story).seen), "stat": command((*story).stat), "unasked": command((*story).unasked), "service": command((*story).service),
-			"policies": command((*story).policies), "until": command((*story).until),
+			"policies": command((*story).policies), "until": command((*story).until), "simulate": command((*story).simulate),
 		},
 	})
 }
@@ -113,6 +115,8 @@ func (s *story) start(ctx context.Context, args []string) (string, error) {
 		switch name, value, _ := strings.Cut(arg, "="); {
 		case name == "instances":
 			with.instances, err = strconv.Atoi(value)
+		case name == "log":
+			with.envoyConfig, err = s.withAccessLog(value)
 		case arg == "timeout=shipped":
 			with.envoyTimeout = shippedTimeout
 		case name == "timeout":
@@ -187,13 +191,13 @@ func (s *story) service(ctx context.Context, args []string) (string, error) {
 	return "", fmt.Errorf("service %s is not known", args[0])
 }
 
-// until repeats http, seen or stat.
+// until repeats http, seen, stat or simulate.
 func (s *story) until(ctx context.Context, args []string) (string, error) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	if err != nil {
 		return "", err
 	}
-	repeat := map[string]func(context.Context, []string) (string, error){"http": s.http, "seen": s.seen, "stat": s.stat}[args[1]]
+	repeat := map[string]func(context.Context, []string) (string, error){"http": s.http, "seen": s.seen, "stat": s.stat, "simulate": s.simulate}[args[1]]
 	if repeat == nil {
 		return "", fmt.Errorf("until cannot repeat %s", args[1])
 	}

@@ -57,6 +57,7 @@ type setup struct {
 	instances int    // of the service; 0: 1
 	// envoyTimeout is how long Envoy waits for the service; 0: 1 s, which even a busy machine keeps; shippedTimeout: as configured.
 	envoyTimeout time.Duration
+	envoyConfig  string   // a file; empty: the one that is shipped
 	args         []string // further flags of the service; the last of two counts
 }
 
@@ -79,6 +80,9 @@ func (s setup) options(dir string) harness.Options {
 		Dir:           dir,
 		EnvoyTimeout:  s.envoyTimeout,
 		Services:      make([]harness.ServiceAddress, max(1, s.instances)),
+	}
+	if s.envoyConfig != "" {
+		o.EnvoyConfig = s.envoyConfig
 	}
 	switch s.envoyTimeout {
 	case 0:
