@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,14 +160,41 @@ func (c *Cluster) ready(ctx context.Context, node *Server) error {
 			return fmt.Errorf("does not know %s well: %q", other.Addr(), seen.line)
 		}
 	}
-	return node.inStep(ctx)
+	return node.inStep(ctx, c.Nodes)
 }
 
-// inStep checks that a replica has its primary's data.
-func (s *Server) inStep(ctx context.Context) error {
-	replication, err := s.Info(ctx, "replication")
-	if err == nil && replication["role"] == "slave" && replication["master_link_status"] != "up" {
-		return fmt.Errorf("replication from the primary is %s", replication["master_link_status"])
+// inStep checks that a replica has its primary's data, all that the primary has sent by now, if that is one of the nodes. That the link is up says
+// less: after a full synchronisation the primary holds back what is new until it hears from the replica, up to a second later.
+func (s *Server) inStep(ctx context.Context, nodes []*Server) error {
+	mine, err := s.Info(ctx, "replication")
+	if err != nil || mine["role"] != "slave" {
+		return err
 	}
-	return err
+	if link := mine["master_link_status"]; link != "up" {
+		return fmt.Errorf("replication from the primary is %s", link)
+	}
+	for _, primary := range nodes {
+		if strconv.Itoa(primary.Port) != mine["master_port"] || !primary.Running() {
+			continue
+		}
+		sent, err := primary.offset(ctx)
+		if err != nil {
+			return err
+		}
+		if has, err := s.offset(ctx); err != nil || has < sent {
+			return fmt.Errorf("the replica has come to %d of %d: %w", has, sent, cmp.Or(err, errBehind))
+		}
+	}
+	return nil
+}
+
+var errBehind = errors.New("it is behind")
+
+// offset is how far a node has come in what is sent to replicas, in bytes.
+func (s *Server) offset(ctx context.Context) (int64, error) {
+	info, err := s.Info(ctx, "replication")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(info["master_repl_offset"], 10, 64)
 }

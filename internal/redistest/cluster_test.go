@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,12 +14,13 @@ import (
 // TestCluster does all that can be done to a cluster, on one: a start takes two seconds.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, redistest.Options{Primaries: 4, ReplicasEach: 1, Password: `p@ss :/,#%"word`, MovingClock: true})
+	c := redistest.StartCluster(t, redistest.Options{Primaries: 4, ReplicasEach: 1, Password: `p@ss :/,#%"word`, MovingClock: true, Config: []string{"enable-debug-command yes"}})
 	t.Run("even slots, replicas in the other zone", func(t *testing.T) { testLayout(t, c) })
 	t.Run("slot half moved", func(t *testing.T) { testMigration(t, c) })
 	t.Run("failover", func(t *testing.T) { testFailover(t, c) })
 	t.Run("kill and restart", func(t *testing.T) { testKill(t, c) })
 	t.Run("pause", func(t *testing.T) { testPause(t, c) })
+	t.Run("in step", func(t *testing.T) { testInStep(t, c) })
 }
 
 func testLayout(t *testing.T, c *redistest.Cluster) {
@@ -121,4 +123,31 @@ func testPause(t *testing.T, c *redistest.Cluster) {
 	require.Same(t, c.Nodes[7], promoted)
 	require.NoError(t, old.Resume())
 	require.NoError(t, c.WaitReady(t.Context()))
+}
+
+// testInStep: a cluster is not ready as long as a replica has not got what its primary has sent, as for up to a second after a full synchronisation.
+func testInStep(t *testing.T, c *redistest.Cluster) {
+	const key = "{tag}in-step"
+	primary, err := c.Primary(t.Context(), key)
+	require.NoError(t, err)
+	replicas, err := c.Replicas(t.Context(), primary)
+	require.NoError(t, err)
+	for _, command := range [][]any{{"DEBUG", "CHANGE-REPL-ID"}, {"CLIENT", "KILL", "TYPE", "replica"}} {
+		_, err := primary.Do(t.Context(), command...)
+		require.NoError(t, err)
+	}
+	replid := func(node *redistest.Server) string {
+		info, err := node.Info(t.Context(), "replication")
+		require.NoError(t, err)
+		return info["master_link_status"] + info["master_replid"]
+	}
+	require.Eventually(t, func() bool { return replid(replicas[0]) == "up"+replid(primary) }, 30*time.Second, time.Millisecond)
+	_, err = primary.Do(t.Context(), "SET", key, "value")
+	require.NoError(t, err)
+	require.NoError(t, c.WaitReady(t.Context()))
+	for _, node := range []*redistest.Server{primary, replicas[0]} {
+		keys, err := node.Do(t.Context(), "KEYS", key)
+		require.NoError(t, err)
+		require.Equal(t, []any{key}, keys, "%s", node.Addr())
+	}
 }

@@ -73,7 +73,7 @@ func (w *Sentinel) form(ctx context.Context) error {
 	if _, err := w.Nodes[1].Do(ctx, "REPLICAOF", "127.0.0.1", primary.Port); err != nil {
 		return err
 	}
-	if err := poll(ctx, "the replica to be in step", func() error { return w.Nodes[1].inStep(ctx) }); err != nil {
+	if err := poll(ctx, "the replica to be in step", func() error { return w.Nodes[1].inStep(ctx, w.Nodes[:1]) }); err != nil {
 		return err
 	}
 	for _, sentinel := range w.Sentinels {
