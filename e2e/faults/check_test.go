@@ -102,6 +102,14 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 		}, "the store decided nothing on shard 1"},
 		{"a healthy shard is touched", func(r *faults.Record) { change(r, trouble, 0, 20, by("open")) }, "failure modes made 25 of 500 decisions on healthy"},
 		{"a healthy shard is slow", func(r *faults.Record) { change(r, trouble, 0, 20, took(10*time.Millisecond)) }, "p99 on healthy shards is 10ms, was 1ms"},
+		{"a healthy shard is touched as the machine stands still", func(r *faults.Record) {
+			r.Stalls = []faults.Span{{From: 1300 * time.Millisecond, To: 1310 * time.Millisecond}}
+			change(r, faults.Span{From: 1350 * time.Millisecond, To: 1400 * time.Millisecond}, 0, 1, by("open"))
+		}, ""},
+		{"a healthy shard is touched long after", func(r *faults.Record) {
+			r.Stalls = []faults.Span{{From: 1300 * time.Millisecond, To: 1310 * time.Millisecond}}
+			change(r, faults.Span{From: 1450 * time.Millisecond, To: 1500 * time.Millisecond}, 0, 1, by("open"))
+		}, "failure modes made 25 of 500 decisions on healthy"},
 		{"a stalled machine excuses no error", func(r *faults.Record) {
 			r.Stalls = []faults.Span{{From: 0, To: time.Hour}}
 			r.Decisions[1500].Err = errors.New("unavailable")

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/envoy-rls/envoy-rls/e2e/faults"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
@@ -19,16 +18,8 @@ func TestPrimaryAheadKilled(t *testing.T) {
 	require.NoError(t, old.SetClock(time.Hour))
 	t.Cleanup(func() { require.NoError(t, old.SetClock(0)) })
 	require.NoError(t, l.cluster.WaitReady(t.Context()))
-	load := l.start(l.mix)
-	time.Sleep(before)
-	killed := load.Mark("kill -9")
-	old.Kill()
-	_, err := l.cluster.AwaitPromotion(t.Context(), old)
-	require.NoError(t, err)
-	promoted := load.Mark("promoted")
-	time.Sleep(after)
-	r := load.Stop()
-	l.requireSteady(r, faults.Span{From: killed, To: promoted}, victim, unseenAt(r, killed))
+	r, s := l.suffer(l.start(l.mix), "kill -9", l.killVictim)
+	l.requireSteady(r, s, victim, unseenAt(r, s.From))
 }
 
 // TestClocksAnHourApart drains buckets on a primary, lets its replica take over whose clock is an hour behind, or ahead, and goes on as long as

@@ -29,18 +29,9 @@ policies:
 func TestPrimaryKilledBehindEnvoy(t *testing.T) {
 	e := &edge{lab: newLab(t, labSetup{cluster: shared.Cluster(t), instances: -1}), clients: make(chan *harness.Client, 64)}
 	e.start()
-	old := e.primary(victim)
 	load := faults.StartLoad(faults.LoadOptions{PerSecond: 400, Next: e.next, Ask: e.request}, e.witness)
 	t.Cleanup(func() { load.Stop() })
-	time.Sleep(before)
-	s := faults.Span{From: load.Mark("kill -9")}
-	old.Kill()
-	_, err := e.cluster.AwaitPromotion(t.Context(), old)
-	require.NoError(t, err)
-	s.To = load.Mark("promoted")
-	time.Sleep(after)
-	r := load.Stop()
-
+	r, s := e.suffer(load, "kill -9", e.killVictim)
 	e.show(r)
 	e.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
 	e.requireInTime(r, r.CheckInTime(storeTimeout), r.CheckAlone(s.To, victim, time.Second), r.CheckUntouched(s, others(victim)...))

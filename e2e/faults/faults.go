@@ -96,8 +96,12 @@ func (r *Record) net(d *Decision) time.Duration {
 	return d.Took - d.Late - r.stalled(Span{d.Due + d.Late, d.End()})
 }
 
-// disturbed tells whether the machine stood still while a decision was under way.
-func (r *Record) disturbed(d *Decision) bool { return r.stalled(Span{d.Due, d.End()}) > 0 }
+// aftermath is for how long a moment at which the machine stood still is felt: calls that it made time out open a breaker, which waits for 20 ms
+// and then, unless it is over, for 40.
+const aftermath = 100 * time.Millisecond
+
+// disturbed tells whether the machine stood still while a decision was under way, or right before.
+func (r *Record) disturbed(d *Decision) bool { return r.stalled(Span{d.Due - aftermath, d.End()}) > 0 }
 
 // quantile sorts times and returns the one that a share of them does not exceed; 0 if there are none.
 func quantile(times []time.Duration, share float64) time.Duration {

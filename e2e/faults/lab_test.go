@@ -68,6 +68,7 @@ func newLab(t *testing.T, s labSetup) *lab {
 			_, err := l.primary(shard).Do(ctx, "FLUSHALL")
 			require.NoError(t, err)
 		}
+		require.NoError(t, s.cluster.WaitReady(ctx)) // with that replicas are sent something
 	}
 	policies := filepath.Join(t.TempDir(), "policies.yaml")
 	if s.policies == "" {

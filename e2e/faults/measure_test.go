@@ -50,18 +50,8 @@ func TestMeasure(t *testing.T) {
 		do func(*lab)
 	}{
 		{"none", func(*lab) { time.Sleep(lasts) }},
-		{"kill -9 of a primary, until its replica is promoted", func(l *lab) {
-			old := l.primary(victim)
-			old.Kill()
-			_, err := l.cluster.AwaitPromotion(l.Context(), old)
-			require.NoError(l, err)
-		}},
-		{"SIGSTOP of a primary for 700 ms", func(l *lab) {
-			node := l.primary(victim)
-			require.NoError(l, node.Pause())
-			time.Sleep(700 * time.Millisecond)
-			require.NoError(l, node.Resume())
-		}},
+		{"kill -9 of a primary, until its replica is promoted", (*lab).killVictim},
+		{"SIGSTOP of a primary for 700 ms", (*lab).pauseVictim},
 	} {
 		m := measured{Fault: fault.name}
 		var of []measured
@@ -91,12 +81,8 @@ func measure(t *testing.T, without time.Duration, do func(*lab)) measured {
 	load := l.start(l.mix)
 	time.Sleep(500 * time.Millisecond) // the first calls of all pay for others
 	began := load.Now()
-	time.Sleep(without)
-	s := faults.Span{From: load.Mark("fault")}
-	do(l)
-	s.To = load.Mark("over")
-	time.Sleep(after)
-	r := load.Stop()
+	time.Sleep(without - before)
+	r, s := l.suffer(load, "fault", func() { do(l) })
 	l.show(r)
 	l.require(r.CheckAnswered())
 	p99 := func(s faults.Span, on ...int) float64 { return milliseconds(faults.Quantile(r.Select(s, on...), 0.99)) }

@@ -9,48 +9,61 @@ import (
 	"github.com/envoy-rls/envoy-rls/e2e/faults"
 )
 
-// before and after are for how long the load runs before a fault, and after it.
-const (
-	before = 700 * time.Millisecond
-	after  = 1600 * time.Millisecond
-)
-
 // TestPrimaryKilled: kill -9 of a primary. Its keys are answered by the failure modes until the cluster has promoted the replica, and by the store
 // within a second after; the other shards feel nothing.
 func TestPrimaryKilled(t *testing.T) {
 	l := newLab(t, labSetup{cluster: shared.Cluster(t)})
 	l.warm()
-	load := l.start(l.mix)
-	time.Sleep(before)
-	old := l.primary(victim)
-	killed := load.Mark("kill -9")
-	old.Kill()
-	_, err := l.cluster.AwaitPromotion(t.Context(), old)
-	require.NoError(t, err)
-	promoted := load.Mark("promoted")
-	time.Sleep(after)
-	r := load.Stop()
-	l.requireSteady(r, faults.Span{From: killed, To: promoted}, victim, unseenAt(r, killed))
-}
-
-// unseenAt is how much the replica of the victim has not seen, at most, of what was taken from the scarce bucket until the primary was gone. The
-// primary sends what it has counted at once: the replica has seen all but the last of it.
-func unseenAt(r *faults.Record, gone time.Duration) int {
-	return admittedIn(faults.Span{From: gone - 300*time.Millisecond, To: gone + 500*time.Millisecond}, r, victim, "scarce")
+	r, s := l.suffer(l.start(l.mix), "kill -9", l.killVictim)
+	l.requireSteady(r, s, victim, unseenAt(r, s.From))
 }
 
 // TestPrimaryPaused: SIGSTOP of a primary, for less time than the cluster waits before it promotes the replica, and SIGCONT.
 func TestPrimaryPaused(t *testing.T) {
 	l := newLab(t, labSetup{cluster: shared.Cluster(t)})
 	l.warm()
-	load := l.start(l.mix)
+	r, s := l.suffer(l.start(l.mix), "SIGSTOP", l.pauseVictim)
+	l.requireSteady(r, s, victim, 0)
+}
+
+// before and after are for how long the load runs before a fault, and after it.
+const (
+	before = 700 * time.Millisecond
+	after  = 1600 * time.Millisecond
+)
+
+// suffer has a load go on for a while, through a fault, and for a while after it. fault returns as soon as the store can decide again. The span is
+// that of the fault.
+func (l *lab) suffer(load *faults.Load, name string, fault func()) (*faults.Record, faults.Span) {
+	l.Helper()
 	time.Sleep(before)
-	node := l.primary(victim)
-	stopped := load.Mark("SIGSTOP")
-	require.NoError(t, node.Pause())
-	time.Sleep(700 * time.Millisecond)
-	require.NoError(t, node.Resume())
-	resumed := load.Mark("SIGCONT")
+	s := faults.Span{From: load.Mark(name)}
+	fault()
+	s.To = load.Mark("the store can decide again")
 	time.Sleep(after)
-	l.requireSteady(load.Stop(), faults.Span{From: stopped, To: resumed}, victim, 0)
+	return load.Stop(), s
+}
+
+// killVictim kills the victim's primary and waits for another.
+func (l *lab) killVictim() {
+	l.Helper()
+	old := l.primary(victim)
+	old.Kill()
+	_, err := l.cluster.AwaitPromotion(l.Context(), old)
+	require.NoError(l, err)
+}
+
+// pauseVictim stops the victim's primary for less time than the cluster waits before it promotes a replica.
+func (l *lab) pauseVictim() {
+	l.Helper()
+	node := l.primary(victim)
+	require.NoError(l, node.Pause())
+	time.Sleep(700 * time.Millisecond)
+	require.NoError(l, node.Resume())
+}
+
+// unseenAt is how much the replica of the victim has not seen, at most, of what was taken from the scarce bucket until the primary was gone. The
+// primary sends what it has counted at once: the replica has seen all but the last of it.
+func unseenAt(r *faults.Record, gone time.Duration) int {
+	return admittedIn(faults.Span{From: gone - 300*time.Millisecond, To: gone + 500*time.Millisecond}, r, victim, "scarce")
 }

@@ -135,13 +135,16 @@ func TestField_LoginClosed(t *testing.T) {
 	require.Equal(t, harness.Answer{Allowed: true, Policy: "open", Source: "open"}, l.is(0, "mode", "open", "tenant", "any"))
 }
 
+// hundredClosed has a bucket of which nothing is admitted while the store cannot decide.
+const hundredClosed = mixed + `
+  - {id: hundred, match: {mode: hundred}, key: [tenant], algorithm: token-bucket, capacity: 100, refillPerDay: 1, onStoreFailure: closed}
+`
+
 // TestEmptyRestarts: each time that Redis comes back without its data admits at most one capacity more.
 func TestEmptyRestarts(t *testing.T) {
 	const capacity, restarts = 100, 3
 	server := redistest.StartStandalone(t)
-	l := newLab(t, labSetup{server: server, timeout: patientTimeout, policies: mixed + `
-  - {id: hundred, match: {mode: hundred}, key: [tenant], algorithm: token-bucket, capacity: 100, refillPerDay: 1, onStoreFailure: closed}
-`})
+	l := newLab(t, labSetup{server: server, timeout: patientTimeout, policies: hundredClosed})
 	l.warm()
 	total := l.drain("mode", "hundred", "tenant", "acme")
 	require.Equal(t, capacity, total)
@@ -168,9 +171,7 @@ func offset(t *testing.T, node *redistest.Server) string {
 func TestPromotedWithoutTheLastCharges(t *testing.T) {
 	const capacity, seen = 100, 30
 	cluster := shared.Cluster(t)
-	l := newLab(t, labSetup{cluster: cluster, timeout: patientTimeout, policies: mixed + `
-  - {id: hundred, match: {mode: hundred}, key: [tenant], algorithm: token-bucket, capacity: 100, refillPerDay: 1, onStoreFailure: closed}
-`})
+	l := newLab(t, labSetup{cluster: cluster, timeout: patientTimeout, policies: hundredClosed})
 	l.warm()
 	tenant, primary := tenantOf(victim, "unseen-"), l.primary(victim)
 	replicas, err := cluster.Replicas(t.Context(), primary)

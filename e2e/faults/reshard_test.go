@@ -36,14 +36,11 @@ func TestResharded(t *testing.T) {
 		tenant := l.tenants[n%shards][n/shards%tenantsPer]
 		return faults.Call{Shard: n % shards, Policy: "paired", Mode: "closed", Request: harness.Attributes("tenant", tenant)}
 	})
-	time.Sleep(before)
-	s := faults.Span{From: load.Mark("slots move")}
-	for n, tenant := range l.tenants[victim][:moving] {
-		l.move(load, tenant, others(victim)[n%3], true)
-	}
-	s.To = load.Mark("slots are moved")
-	time.Sleep(after)
-	r := load.Stop()
+	r, s := l.suffer(load, "slots move", func() {
+		for n, tenant := range l.tenants[victim][:moving] {
+			l.move(load, tenant, others(victim)[n%3], true)
+		}
+	})
 	l.show(r)
 	t.Logf("the store decides about shard %d again %v after it can", victim, r.Again(s.To, victim))
 	l.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
