@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -152,6 +153,27 @@ func TestRealServers(t *testing.T) {
 			_, err := io.Copy(w, struct{ io.Reader }{strings.NewReader("hello")})
 			require.NoError(t, err)
 		},
+		"cleared": func(w http.ResponseWriter, r *http.Request) { // as httputil.ReverseProxy does after a 1xx
+			clear(w.Header())
+			w.Header().Add("RateLimit", `"inner";r=1`)
+			hello(w, r)
+		},
+		"two statuses": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			w.WriteHeader(http.StatusTeapot) // too late, which the server's log says
+			hello(w, r)
+		},
+		"trailer": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "Checksum")
+			hello(w, r)
+			w.Header().Set("Checksum", "5")
+		},
+		"file": func(w http.ResponseWriter, r *http.Request) {
+			http.ServeContent(w, r, "hello.txt", time.Time{}, strings.NewReader("hello"))
+		},
+		"timeout": func(w http.ResponseWriter, r *http.Request) {
+			http.TimeoutHandler(http.HandlerFunc(hello), time.Minute, "late").ServeHTTP(w, r)
+		},
 		"flush": func(w http.ResponseWriter, r *http.Request) {
 			w.(http.Flusher).Flush()
 			hello(w, r)
@@ -173,6 +195,7 @@ func TestRealServers(t *testing.T) {
 					handle(w, r)
 				})))
 				server.EnableHTTP2 = version == "HTTP/2.0"
+				server.Config.ErrorLog = log.New(io.Discard, "", 0)
 				server.StartTLS()
 				defer server.Close()
 				resp, err := server.Client().Get(server.URL)

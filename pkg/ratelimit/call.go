@@ -113,7 +113,7 @@ func (c *Call) Refund(ctx context.Context) *Decision { return c.decide(ctx, give
 func (c *Call) Hits() []policy.Hit { return c.hits }
 
 func (c *Call) decide(ctx context.Context, i intent) *Decision {
-	began := time.Now()
+	began := c.limiter.now()
 	c.match(i)
 	c.ask(ctx)
 	return c.conclude(began)
@@ -136,7 +136,7 @@ func (c *Call) ask(ctx context.Context) {
 	}
 }
 
-func (c *Call) conclude(began time.Time) *Decision {
+func (c *Call) conclude(began time.Duration) *Decision {
 	d := &c.decision
 	for i := range d.Checks {
 		if check := &d.Checks[i]; check.Denied() && !check.Shadow() {
@@ -144,7 +144,7 @@ func (c *Call) conclude(began time.Time) *Decision {
 		}
 	}
 	d.InvalidIPs = c.attributes.InvalidIPs
-	d.Took = time.Since(began)
+	d.Took = c.limiter.now() - began
 	c.limiter.onDecision(d)
 	return d
 }

@@ -37,7 +37,7 @@ type remainderPart struct {
 
 type remainder struct {
 	cost uint64
-	at   time.Time // when the last of it found no room: reservations that began later have nothing to do with it
+	at   time.Duration // by the limiter's clock: when the last of it found no room: reservations that began later have nothing to do with it
 }
 
 func newRemainders() remainders { return remainders{hasher: policy.NewHasher()} }
@@ -56,13 +56,12 @@ func (p *remainderPart) seen() uint64 {
 
 // note remembers a cost that found no room. It does not if something was given back since seen: there may be room by now, and nobody
 // else who would know of it.
-func (p *remainderPart) note(id policy.Identity, cost, seen uint64) bool {
+func (p *remainderPart) note(id policy.Identity, cost, seen uint64, now time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.returned != seen {
 		return false
 	}
-	now := time.Now()
 	owed, known := p.owed[id]
 	if !known && !p.roomLocked(now) {
 		return true
@@ -72,23 +71,23 @@ func (p *remainderPart) note(id policy.Identity, cost, seen uint64) bool {
 }
 
 // roomLocked reports whether one more bucket can be remembered.
-func (p *remainderPart) roomLocked(now time.Time) bool {
+func (p *remainderPart) roomLocked(now time.Duration) bool {
 	if p.owed == nil {
 		p.owed = map[policy.Identity]remainder{}
 	}
 	if len(p.owed) >= mostRemainders {
-		maps.DeleteFunc(p.owed, func(_ policy.Identity, r remainder) bool { return now.Sub(r.at) > longestOpen })
+		maps.DeleteFunc(p.owed, func(_ policy.Identity, r remainder) bool { return now-r.at > longestOpen })
 	}
 	return len(p.owed) < mostRemainders
 }
 
 // claim takes note of a give-back, and says how much of it goes to a remainder: none if the reservation began after that.
-func (p *remainderPart) claim(id policy.Identity, back uint64, began time.Time) (cost, seen uint64) {
+func (p *remainderPart) claim(id policy.Identity, back uint64, began time.Duration) (cost, seen uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.returned++
 	owed, known := p.owed[id]
-	if !known || began.After(owed.at) {
+	if !known || began > owed.at {
 		return 0, p.returned
 	}
 	cost = min(back, owed.cost)
@@ -102,7 +101,7 @@ func (p *remainderPart) claim(id policy.Identity, back uint64, began time.Time) 
 
 // balance has the store decide on a commit of a reservation that began at began. What finds no room is remembered, and what is given back
 // goes to what is remembered first.
-func (c *Call) balance(ctx context.Context, began time.Time) {
+func (c *Call) balance(ctx context.Context, began time.Duration) {
 	var room [8]uint64
 	seen := room[:0]
 	for i := range c.buckets {
@@ -123,7 +122,7 @@ func (c *Call) balance(ctx context.Context, began time.Time) {
 }
 
 // makeUp charges a remainder of the i-th bucket, to which something was given back.
-func (c *Call) makeUp(ctx context.Context, i int, began time.Time) {
+func (c *Call) makeUp(ctx context.Context, i int, began time.Duration) {
 	b, check := &c.buckets[i], &c.decision.Checks[c.places[i]]
 	part, id := c.limiter.remainders.find(b.Key)
 	owed, seen := part.claim(id, b.Cost, began)
@@ -139,7 +138,7 @@ func (c *Call) makeUp(ctx context.Context, i int, began time.Time) {
 func (c *Call) leave(ctx context.Context, i int, left, seen uint64) (charged uint64) {
 	part, id := c.limiter.remainders.find(c.buckets[i].Key)
 	for range mostTries {
-		if left == 0 || part.note(id, left, seen) {
+		if left == 0 || part.note(id, left, seen, c.limiter.now()) {
 			break
 		}
 		seen = part.seen()

@@ -21,7 +21,7 @@ type Reservation struct {
 	limiter *Limiter
 	request Request
 	holds   []charge
-	began   time.Time
+	began   time.Duration // by the limiter's clock
 	settled atomic.Bool
 }
 
@@ -43,7 +43,7 @@ type charge struct {
 //
 // It is carried out even if ctx has ended, as Commit is: who hangs up before the store has counted must not get more done for it.
 func (l *Limiter) Reserve(ctx context.Context, r Request) (*Reservation, error) {
-	began := time.Now()
+	began := l.now()
 	c, err := l.begin(&r)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (r *Reservation) Commit(ctx context.Context, actual uint64) (Decision, erro
 	if r.settled.Swap(true) {
 		return Decision{}, ErrSettled
 	}
-	began := time.Now()
+	began := r.limiter.now()
 	c, err := r.limiter.begin(&r.request)
 	if err != nil {
 		return Decision{}, err // not reached: it was checked when reserving
