@@ -106,12 +106,14 @@ func (t *trip) send(ctx context.Context) {
 		t.results = t.store.options.Store.Acquire(ctx, t.buckets, t.results)
 		return
 	}
+	undoable := t.othersMayDeny()
 	for i := range t.buckets {
 		if !t.shards[t.shardOf[i]].through {
 			t.results[i] = withheld
 			continue
 		}
 		b := t.buckets[i]
+		b.Undoable = b.Undoable || undoable && !b.Shadow
 		switch {
 		case t.owes(i) == unpaid:
 			continue
@@ -129,6 +131,18 @@ func (t *trip) send(ctx context.Context) {
 	for j, i := range t.sentAt {
 		t.results[i] = t.sentResults[j]
 	}
+}
+
+// othersMayDeny reports whether the failure mode of a bucket that the store has no say in can deny the request.
+func (t *trip) othersMayDeny() bool {
+	for i := range t.buckets {
+		b := &t.buckets[i]
+		asked := t.shards[t.shardOf[i]].through && t.owes(i) == paid
+		if !asked && enforced(b) && (b.OnFailure == policy.Local || b.OnFailure == policy.Closed) {
+			return true
+		}
+	}
+	return false
 }
 
 // record tells the breakers what came of the call. sent is when it was, if that is known better than by its errors.

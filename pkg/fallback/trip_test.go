@@ -97,3 +97,44 @@ func TestManyAtOnce(t *testing.T) {
 	b.store.set("b", nil)
 	require.Eventually(t, func() bool { return b.call("a-1", "b-1")[1] == "store" && b.call("a-1")[0] == "store" }, 5*time.Second, time.Millisecond)
 }
+
+// TestWhatIsUndoable: the store is told which takes may be given back, since a bucket that it is not asked for may deny.
+func TestWhatIsUndoable(t *testing.T) {
+	good := take("good", tokens, policy.Closed)
+	for name, tt := range map[string]struct {
+		other ratelimit.Bucket
+		want  bool
+	}{
+		"local":            {take("dead", tokens, policy.Local), true},
+		"open":             {take("dead", tokens, policy.Open), false},
+		"a shadow":         {shadow(take("dead", tokens, policy.Local)), false},
+		"a report":         {with(take("dead", tokens, policy.Local), ratelimit.Force), false},
+		"one that answers": {take("fine", tokens, policy.Local), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := failing("dead")
+			var last []ratelimit.Bucket
+			f := fallback.New(fallback.Options{
+				Store: noting{s, &last}, Shard: func(key []byte) string { return string(key) },
+			})
+			defer f.Close()
+			for range 3 {
+				f.Acquire(t.Context(), []ratelimit.Bucket{take("dead", tokens, policy.Open)}, nil)
+			}
+			f.Acquire(t.Context(), []ratelimit.Bucket{good, tt.other}, nil)
+			require.Equal(t, good.Key, last[0].Key)
+			require.Equal(t, tt.want, last[0].Undoable)
+		})
+	}
+}
+
+// noting is a store that notes the buckets of the last call.
+type noting struct {
+	ratelimit.Store
+	last *[]ratelimit.Bucket
+}
+
+func (n noting) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	*n.last = append([]ratelimit.Bucket(nil), buckets...)
+	return n.Store.Acquire(ctx, buckets, results)
+}

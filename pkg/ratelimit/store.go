@@ -50,6 +50,9 @@ type Bucket struct {
 	OnFailure policy.FailureMode
 	// NoReconcile says that what a policy.Local bucket admits while the store fails is not charged to the store afterwards.
 	NoReconcile bool
+	// Undoable says of a Take that an Undo may follow, since somebody who is not asked in this call has a say in the request: a denial until
+	// that is settled is Result.Tentative. A store that has no Tentative denials need not know.
+	Undoable bool
 	// Before and At are, for Undo only, those of the Result of the Take that is given back.
 	Before float64
 	At     int64

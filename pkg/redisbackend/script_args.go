@@ -34,7 +34,7 @@ var (
 )
 
 // appendArgs appends what comes after EVALSHA and the script's name to have it decide on buckets[i] for i in at, all of which
-// have one hash tag. The keys are those of the buckets, not copies. If open, what is taken may yet be undone.
+// have one hash tag. The keys are those of the buckets, not copies. If open, all that is taken may yet be undone.
 func appendArgs(args []any, buckets []ratelimit.Bucket, at []int, open bool) []any {
 	args = append(args, len(at))
 	for _, i := range at {
@@ -52,7 +52,7 @@ func appendArgs(args []any, buckets []ratelimit.Bucket, at []int, open bool) []a
 // appendBucket packs what acquire.lua wants to know about a bucket.
 func appendBucket(b []byte, k *ratelimit.Bucket, open bool) []byte {
 	op := byte(k.Op)
-	if open && k.Op == ratelimit.Take {
+	if (open || k.Undoable) && k.Op == ratelimit.Take {
 		op |= openBit
 	}
 	if k.Shadow {

@@ -35,7 +35,7 @@ var _ ratelimit.Store = (*Store)(nil)
 type codec struct {
 	luaScript
 	// appendArgs appends all that follows the script's name in EVALSHA, for the buckets at those indices. If open, what is taken may
-	// yet be undone.
+	// yet be undone, also where its bucket does not say so.
 	appendArgs func(args []any, buckets []ratelimit.Bucket, at []int, open bool) []any
 	// readReply fills the results at those indices, for one of the calls that the reply is about.
 	readReply func(reply any, p place, buckets []ratelimit.Bucket, at []int, results []ratelimit.Result) error

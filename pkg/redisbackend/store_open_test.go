@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/redisbackend"
@@ -116,5 +117,31 @@ func TestWhatIsOpen(t *testing.T) {
 				require.Equal(t, test.want, r.Tentative)
 			})
 		}
+	}
+}
+
+// TestWhatIsUndoable: a take that somebody else may deny is open, too.
+func TestWhatIsUndoable(t *testing.T) {
+	s := open(t, redisbackend.Options{URLs: []string{redistest.StartStandalone(t).URL()}, Timeout: patient})
+	for _, l := range oneLeft {
+		t.Run(l.Kind.String(), func(t *testing.T) {
+			var b ratelimit.Bucket
+			var denied, after ratelimit.Result
+			beforeMarksEnd(t, func(name string) {
+				b = take(key(name, "undoable"))
+				b.Limits, b.Undoable = l, true
+				took := one(t.Context(), s, b)
+				require.Equal(t, ratelimit.Admitted, took.Outcome)
+				denied = one(t.Context(), s, b)
+				undo := b
+				undo.Op, undo.Before, undo.At = ratelimit.Undo, took.Before, took.At
+				require.NoError(t, one(t.Context(), s, undo).Err)
+				after = one(t.Context(), s, b)
+			})
+			require.Equal(t, ratelimit.Denied, denied.Outcome)
+			require.True(t, denied.Tentative)
+			require.LessOrEqual(t, denied.Wait, time.Second)
+			require.Equal(t, ratelimit.Admitted, after.Outcome)
+		})
 	}
 }
