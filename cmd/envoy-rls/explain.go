@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/envoy-rls/envoy-rls/internal/explain"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
@@ -24,15 +25,19 @@ type asked struct {
 	cost     uint64
 	json     string
 	hashed   bool
+	addr     string
+	format   *choice
 }
 
 func newExplain() *cobra.Command {
-	var a asked
+	a := asked{format: newFormat()}
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Say which policies apply to a request, and why",
 		Long: `Says which policies apply to a request, which nearly do and what is missing or differs, by which keys the request is counted and
 by which numbers, and what its client would be told if every bucket were full. Nothing is charged and no service is asked.
+
+With --addr a running service is asked instead, at its admin address: by its policies, and by its buckets as they are, at which it only looks.
 
 The request is given by its attributes, or as Envoy's own: a RateLimitRequest in JSON. An attribute that is given twice has two
 values, each in a descriptor of its own. API keys are shown as their hashes, in the form that a policy file may have. Who knows only the
@@ -42,24 +47,22 @@ Without --domain the only domain of the files is meant.`,
 		Example: `  envoy-rls explain --policies config/policies.yaml --attr route="POST /auth/login" --attr ip=203.0.113.7 --attr username=alice --cost 1
   envoy-rls explain --attr plan=free --attr apiKey=k1 --attr tenant=demo
   envoy-rls explain --attr plan=pro --attr apiKey=ak_5b11618c2e440278 --attr tenant=demo --hashed
+  envoy-rls explain --addr localhost:8080 --attr plan=free --attr apiKey=k1 --attr tenant=demo
   echo '{"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "203.0.113.7"}]}]}' | envoy-rls explain --json -`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.check(cmd); err != nil {
 				return err
 			}
-			set, err := policy.Load(a.policies)
-			if err != nil {
-				return faulty(err)
-			}
-			if a.hashed {
-				set = set.WithHashedKeys()
-			}
-			var req descriptors.Request
-			if err := a.request(&req, set, cmd); err != nil {
+			report, err := a.report(cmd)
+			switch {
+			case err != nil:
 				return err
+			case a.format.value == "json":
+				return writeJSON(cmd.OutOrStdout(), report)
 			}
-			return explain(cmd.OutOrStdout(), set, &req, a.hashed)
+			_, err = fmt.Fprint(cmd.OutOrStdout(), report)
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -70,7 +73,36 @@ Without --domain the only domain of the files is meant.`,
 	flags.Uint64Var(&a.cost, "cost", 1, "what the request costs; 0 only looks")
 	flags.StringVar(&a.json, "json", "", "file with a RateLimitRequest in JSON; - is standard input")
 	flags.BoolVar(&a.hashed, "hashed", false, "API keys of the form ak_… are hashes, not keys")
+	flags.StringVar(&a.addr, "addr", "", "ask the service with this admin address: host:port or a URL")
+	flags.Var(a.format, "format", "form of the output, and of faults")
+	complete(cmd, "format", a.format.words)
 	return cmd
+}
+
+// report asks the files, or the service.
+func (a *asked) report(cmd *cobra.Command) (*explain.Report, error) {
+	var req descriptors.Request
+	if a.addr != "" {
+		if err := a.request(&req, nil, cmd); err != nil {
+			return nil, err
+		}
+		report, err := explain.Ask(cmd.Context(), a.addr, &req, a.hashed)
+		if err != nil {
+			return nil, failed(err)
+		}
+		return report, nil
+	}
+	set, err := policy.Load(a.policies)
+	if err != nil {
+		return nil, faulty(err)
+	}
+	if a.hashed {
+		set = set.WithHashedKeys()
+	}
+	if err := a.request(&req, set, cmd); err != nil {
+		return nil, err
+	}
+	return explain.Full(cmd.Context(), set, &req, a.hashed), nil
 }
 
 // noArguments says how to give what was given as an argument.
@@ -89,6 +121,9 @@ func (a *asked) check(cmd *cobra.Command) error {
 	if a.json == "" && len(a.attrs) == 0 {
 		return misused("say which request to explain: --attr NAME=VALUE for each attribute, or --json FILE")
 	}
+	if a.addr != "" && cmd.Flags().Changed("policies") {
+		return misused("--policies does not go with --addr: the service has its own")
+	}
 	for _, name := range []string{"attr", "domain", "cost"} {
 		if a.json != "" && cmd.Flags().Changed(name) {
 			return misused("--%s does not go with --json, which gives the whole request", name)
@@ -97,7 +132,7 @@ func (a *asked) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// request fills req with the request that is asked about.
+// request fills req with the request that is asked about, of the policies in set, or of a service's if that is nil.
 func (a *asked) request(req *descriptors.Request, set *policy.Set, cmd *cobra.Command) error {
 	if a.json != "" {
 		return fromJSON(req, a.json, cmd.InOrStdin())
@@ -109,6 +144,9 @@ func (a *asked) request(req *descriptors.Request, set *policy.Set, cmd *cobra.Co
 		req.SetCost(a.cost, false)
 	}
 	req.Domain = []byte(a.domain)
+	if set == nil {
+		return nil // the service knows its domains
+	}
 	if domains := set.Domains(); a.domain == "" && len(domains) == 1 {
 		req.Domain = []byte(domains[0])
 	}

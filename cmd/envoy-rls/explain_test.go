@@ -1,9 +1,15 @@
 package main
 
 import (
+	"encoding/json"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/internal/explain"
+	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
 func TestExplain(t *testing.T) {
@@ -60,4 +66,43 @@ func TestExplainFaults(t *testing.T) {
 			require.Empty(t, got.out)
 		})
 	}
+}
+
+func TestExplainAddr(t *testing.T) {
+	set, err := policy.Load("testdata/policies.yaml")
+	require.NoError(t, err)
+	store := memorybackend.New(memorybackend.Options{MaxBuckets: 1 << 10, Now: func() int64 { return 0 }})
+	service := httptest.NewServer(explain.Handler(func() *policy.Set { return set }, store))
+	defer service.Close()
+
+	args := []string{"explain", "--addr", service.URL, "--attr", "plan=free", "--attr", "apiKey=k1", "--attr", "tenant=acme", "--attr", "ip=203.0.113.7"}
+	got := envoyRLS("", args...)
+	require.Equal(t, exitOK, got.code, got)
+	golden(t, "explain-addr", got.out)
+
+	programs := envoyRLS("", append(args, "--format", "json")...)
+	require.Equal(t, exitOK, programs.code, programs)
+	var report explain.Report
+	require.NoError(t, json.Unmarshal([]byte(programs.out), &report))
+	require.Equal(t, got.out, report.String())
+	require.True(t, report.Answer.Live)
+
+	usage := envoyRLS("", append(args, "--policies", "testdata/policies.yaml")...)
+	require.Equal(t, exitUsage, usage.code)
+	require.Contains(t, usage.errout, "--policies does not go with --addr")
+
+	service.Close()
+	gone := envoyRLS("", args...)
+	require.Equal(t, exitFailed, gone.code)
+	require.Contains(t, gone.errout, "connection refused")
+}
+
+func TestExplainJSON(t *testing.T) {
+	got := envoyRLS("", "explain", "--policies", "testdata/policies.yaml", "--attr", "plan=free", "--attr", "apiKey=k1", "--format", "json")
+	require.Equal(t, exitOK, got.code, got)
+	var report explain.Report
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
+	require.False(t, report.Answer.Live)
+	require.False(t, report.Answer.Allowed)
+	require.Equal(t, "missing-key", report.Answer.Checks[0].Source)
 }

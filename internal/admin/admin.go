@@ -23,6 +23,8 @@ type Options struct {
 	Status func() Status
 	// Metrics serves /metrics.
 	Metrics http.Handler
+	// Explain serves /api/v1/explain.
+	Explain http.Handler
 }
 
 // Status is the state of the service.
@@ -109,6 +111,7 @@ var pages = []page{
 	{"/metrics", "metrics for Prometheus"},
 	{"/api/v1/status", "the build, the policy files and what is wrong with them, the store and its nodes"},
 	{"/api/v1/policies", "the policies in force"},
+	{"/api/v1/explain", "by POST: which policies apply to a request, and what their buckets say; nothing is spent"},
 }
 
 // Handler serves the pages, and the list of them at /.
@@ -139,6 +142,7 @@ func Handler(o Options) http.Handler {
 		}
 		reply(w, http.StatusOK, describe(set))
 	}))
+	mux.Handle("/api/v1/explain", o.Explain)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})

@@ -33,6 +33,9 @@ func (p *pages) handler() http.Handler {
 		Ready:  func() string { return p.notReady },
 		Set:    func() *policy.Set { return p.set },
 		Status: func() admin.Status { return p.status },
+		Explain: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("{}\n"))
+		}),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("metrics\n"))
 		}),
@@ -99,7 +102,7 @@ func TestRootListsEveryPage(t *testing.T) {
 		Pages []struct{ Path, Shows string }
 	}
 	require.NoError(t, json.Unmarshal(p.ask("GET", "/").Body.Bytes(), &list))
-	require.Len(t, list.Pages, 5)
+	require.Len(t, list.Pages, 6)
 	for _, page := range list.Pages {
 		require.Equal(t, 200, p.ask("GET", page.Path).Code, page.Path)
 		require.NotEmpty(t, page.Shows)

@@ -66,6 +66,7 @@ type App struct {
 	metrics *metrics.Metrics
 	stores
 	policies
+	store   ratelimit.Store // what decides: with all that stands in front of where buckets live
 	limiter *ratelimit.Limiter
 	service *rls.Service
 	health  *health.Server
@@ -94,6 +95,7 @@ func New(opts Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.store = store
 	counting := metrics.Options{
 		Version: opts.Version, Commit: opts.Commit, GoVersion: runtime.Version(),
 		ReloadFailing: func() bool { return a.source.Status().Err != nil },

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/envoy-rls/envoy-rls/internal/admin"
+	"github.com/envoy-rls/envoy-rls/internal/explain"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
 
@@ -232,6 +233,7 @@ func (a *App) stopGRPC(ctx context.Context, server *grpc.Server) error {
 func (a *App) startAdmin() error {
 	handler := admin.Handler(admin.Options{
 		Ready: a.notReady, Set: a.source.Set, Status: a.status, Metrics: a.metrics.Handler(),
+		Explain: explain.Handler(a.source.Set, a.store),
 	})
 	var err error
 	a.adminAddr, err = a.startHTTP("admin-addr", a.opts.AdminAddr, admin.Server(handler, 30*time.Second))

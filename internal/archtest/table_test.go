@@ -35,6 +35,7 @@ var layers = map[string]int{
 	"pkg/redislimit":   4,
 	"internal/metrics": 4,
 	"internal/admin":   4,
+	"internal/explain": 4,
 
 	"internal/childproc": 3,
 	"internal/redistest": 4,
