@@ -30,9 +30,10 @@ const maxKept = 256 << 20
 
 var errDamaged = errors.New("it is damaged: its SHA-256 is not that of its content")
 
-// keep writes what is in force to the kept file.
+// keep writes what is in force to the kept file. What could not be written is tried again by keepAgain.
 func (s *Source) keep(version Version, texts []policy.Text) {
 	path := s.opts.Remote.KeptFile
+	s.unkept = nil
 	if path == "" {
 		return
 	}
@@ -40,8 +41,20 @@ func (s *Source) keep(version Version, texts []policy.Text) {
 	for _, text := range texts {
 		k.Files = append(k.Files, keptText{text.Path, string(text.Data)})
 	}
-	if err := writeKept(path, k); err != nil && s.opts.OnNotKept != nil {
+	err := writeKept(path, k)
+	if err == nil {
+		return
+	}
+	s.unkept = &k
+	if s.opts.OnNotKept != nil {
 		s.opts.OnNotKept(fmt.Errorf("keep the policies in %s: %w", path, err))
+	}
+}
+
+// keepAgain writes what keep could not: a disk may have been full, or not there yet.
+func (s *Source) keepAgain() {
+	if s.unkept != nil && writeKept(s.opts.Remote.KeptFile, *s.unkept) == nil {
+		s.unkept = nil
 	}
 }
 

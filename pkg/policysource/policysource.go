@@ -50,7 +50,7 @@ type Options struct {
 	OnUnreachable func(error)
 	// OnKept gets the set that came from Remote.KeptFile since there is no other, before OnSet does, and why that is so.
 	OnKept func(*policy.Set, error)
-	// OnNotKept gets why a set could not be written to Remote.KeptFile.
+	// OnNotKept gets why a set could not be written to Remote.KeptFile, once. It is tried again at each poll.
 	OnNotKept func(error)
 
 	// Read makes a set of files at Path. Nil: policy.Load.
@@ -86,6 +86,7 @@ type Source struct {
 	reading sync.Mutex // held while files are read, so that sets arrive in the order they were written
 	good    digest     // of what set was loaded from
 	bad     digest     // of what Status.Err is about, if it could be read at all
+	unkept  *kept      // what is in force and could not be written to Remote.KeptFile
 
 	mu     sync.Mutex // guards status
 	status Status

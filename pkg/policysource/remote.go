@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
@@ -47,6 +49,7 @@ func (s *Source) loadRemote(ctx context.Context) (*policy.Set, error) {
 	sum := version.digest()
 	if set := s.Set(); set != nil && sum == s.good {
 		s.takenBack(set)
+		s.keepAgain()
 		return set, nil
 	}
 	if err := s.Status().Err; err != nil && sum == s.bad {
@@ -69,9 +72,19 @@ func (s *Source) loadRemote(ctx context.Context) (*policy.Set, error) {
 func loadVersion(number int64, texts []policy.Text) (*policy.Set, error) {
 	named := make([]policy.Text, len(texts))
 	for i, text := range texts {
-		named[i] = policy.Text{Path: fmt.Sprintf("version %d: %s", number, text.Path), Data: text.Data}
+		named[i] = policy.Text{Path: fmt.Sprintf("version %d: %s", number, printable(text.Path)), Data: text.Data}
 	}
 	return policy.LoadTexts(named...)
+}
+
+// printable is a name without what a terminal would take for an order, since it ends up in errors: whoever wrote it may have planted it.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, name)
 }
 
 // remoteFailed notes why the active version is not in force. If nothing is yet, what was kept is put in force.
@@ -138,8 +151,15 @@ func (s *Source) runRemote(ctx context.Context) {
 		// Load has reported the error and kept it for Status.
 		_, _ = s.Load(ctx)
 		poll.Reset(jitter(s.opts.PollInterval))
+		select { // a flood of notices is no flood of looks; what comes meanwhile is looked at then
+		case <-ctx.Done():
+		case <-time.After(lull):
+		}
 	}
 }
+
+// lull is the least time between two looks.
+const lull = 50 * time.Millisecond
 
 // jitter is from nine to eleven tenths of interval.
 func jitter(interval time.Duration) time.Duration {

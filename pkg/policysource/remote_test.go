@@ -261,11 +261,23 @@ func TestNotKept(t *testing.T) {
 	s.kept = filepath.Join(t.TempDir(), "file", "kept")
 	write(t, filepath.Dir(s.kept), "not a directory")
 	s.publish(text("one"))
-	_, err := s.source().Load(t.Context())
+	source := s.source()
+	_, err := source.Load(t.Context())
 	require.NoError(t, err)
 	told := s.heard()
 	require.Equal(t, "set one", told[0])
 	require.Contains(t, told[1], "not kept: keep the policies in "+s.kept+": ")
+
+	require.NoError(t, os.Remove(filepath.Dir(s.kept)))
+	_, err = source.Load(t.Context())
+	require.NoError(t, err)
+	require.FileExists(t, s.kept, "tried again when the database is asked")
+	require.Empty(t, s.heard())
+	s.fails(errDown)
+	_, err = s.source().Load(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, s.heard()[1], "kept one: ")
+	s.fails(nil)
 
 	s.kept = t.TempDir() // a directory
 	_, err = s.source().Load(t.Context())
@@ -274,6 +286,20 @@ func TestNotKept(t *testing.T) {
 	beside, err := filepath.Glob(filepath.Join(filepath.Dir(s.kept), ".*"))
 	require.NoError(t, err)
 	require.Empty(t, beside, "what could not take its place is removed")
+}
+
+// TestPlantedName: what somebody named a file gives a terminal no orders when an error has it.
+func TestPlantedName(t *testing.T) {
+	s := newShelf(t)
+	s.publish("polices: 7\n")
+	source := policysource.New(policysource.Options{Remote: &policysource.Remote{
+		Active: s.active,
+		Fetch: func(context.Context, policysource.Version) ([]policy.Text, error) {
+			return []policy.Text{{Path: "\x1b[2J\u202e.yaml", Data: []byte(s.content)}}, nil
+		},
+	}})
+	_, err := source.Load(t.Context())
+	require.ErrorContains(t, err, "version 1: \uFFFD[2J\uFFFD.yaml:1:1: ")
 }
 
 func TestRemoteRun(t *testing.T) {
@@ -288,6 +314,7 @@ func TestRemoteRun(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"set one"}, s.heard(), "read at the start")
 
+		time.Sleep(time.Second)
 		s.publish(text("two"))
 		s.changed()
 		synctest.Wait()
@@ -302,6 +329,18 @@ func TestRemoteRun(t *testing.T) {
 		require.Equal(t, []string{"set three"}, s.heard(), "within 33 s if not")
 
 		before := s.looks()
+		s.publish(text("last"))
+		for range 10_000 {
+			s.changed()
+			time.Sleep(100 * time.Microsecond)
+		}
+		s.publish(text("later"))
+		s.changed()
+		time.Sleep(50 * time.Millisecond)
+		require.Equal(t, []string{"set last", "set later"}, s.heard())
+		require.InDelta(t, 20, s.looks()-before, 3, "a flood of notices in a second is no flood of looks")
+
+		before = s.looks()
 		time.Sleep(time.Hour)
 		require.InDelta(t, 120, s.looks()-before, 13)
 		for _, err := range []error{errDown, errDown, errors.New("other"), errDown} {
