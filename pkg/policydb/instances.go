@@ -2,6 +2,7 @@ package policydb
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,13 +31,13 @@ const maxError = 4000
 
 // Beat notes what an instance says of itself, by the database's clock. Those that were not seen for an hour are forgotten.
 func (d *DB) Beat(ctx context.Context, i Instance) error {
-	reason := []rune(i.Error)
+	reason := []rune(strings.ReplaceAll(i.Error, "\x00", "\uFFFD")) // which a database cannot hold
 	return d.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, beat, i.ID, i.Version, i.Policies, i.Kept, string(reason[:min(len(reason), maxError)]), i.Build,
 			i.Since.Seconds(), i.Up.Seconds()); err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, "DELETE FROM envoy_rls.instances WHERE seen_at < now() - interval '1 hour'")
+		_, err := conn.Exec(ctx, "DELETE FROM envoy_rls.instances WHERE seen_at NOT BETWEEN now() - interval '1 hour' AND now() + interval '1 hour'")
 		return err
 	})
 }
@@ -54,12 +55,13 @@ func (d *DB) Leave(ctx context.Context, id string) error {
 	})
 }
 
-// Instances gives those that run, in the order of their ids: all that were seen of late.
+// Instances gives those that run, in the order of their ids: all that were seen of late. One that says it was seen in the future, as when the
+// database's clock was set back, counts no longer than the others.
 func (d *DB) Instances(ctx context.Context) (list []Instance, err error) {
 	err = d.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT id, version, policies, kept, error, build, extract(epoch FROM now() - since)::float8,
 			extract(epoch FROM now() - started_at)::float8, extract(epoch FROM now() - seen_at)::float8 FROM envoy_rls.instances
-			WHERE seen_at > now() - make_interval(secs => $1) ORDER BY id`, 3.5*Heartbeat.Seconds())
+			WHERE seen_at BETWEEN now() - make_interval(secs => $1) AND now() + make_interval(secs => $1) ORDER BY id`, 3.5*Heartbeat.Seconds())
 		if err != nil {
 			return err
 		}

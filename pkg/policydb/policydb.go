@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -59,7 +60,10 @@ const maxDSN = 16 << 10
 
 func (d *DB) config() (*pgx.ConnConfig, error) {
 	info, err := os.Stat(d.opts.DSNFile)
-	if err != nil {
+	switch {
+	case err != nil && (strings.Contains(d.opts.DSNFile, "://") || strings.Contains(d.opts.DSNFile, "password=")): // the error has it
+		return nil, fmt.Errorf("%w: this is one itself: write it to a file, and name that", ErrDSN)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrDSN, err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxDSN {
@@ -71,6 +75,10 @@ func (d *DB) config() (*pgx.ConnConfig, error) {
 	}
 	dsn := strings.TrimSpace(string(text))
 	config, err := pgx.ParseConfig(dsn)
+	var other *fs.PathError
+	if errors.As(err, &other) {
+		return nil, fmt.Errorf("%w: %s names a file: %w", ErrDSN, d.opts.DSNFile, other)
+	}
 	if err != nil || dsn == "" { // what pgx says may quote the string, password and all
 		return nil, fmt.Errorf("%w: %s: want postgres://user:password@host/database or key=value pairs, with special characters of a URL's password as %%XX",
 			ErrDSN, d.opts.DSNFile)
@@ -95,8 +103,22 @@ func (d *DB) connect(ctx context.Context) (*pgx.Conn, error) {
 
 // with gives do a connection of its own for at most the timeout.
 func (d *DB) with(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
+	inTime, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
+	err := d.connected(inTime, do)
+	var fault *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case inTime.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("no answer within %v: %w", d.opts.Timeout, err)
+	case errors.As(err, &fault) && fault.Code == "42501": // permission denied
+		return fmt.Errorf("%w; docs/rollout.md says which rights are needed", err)
+	}
+	return err
+}
+
+func (d *DB) connected(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	conn, err := d.connect(ctx)
 	if err != nil {
 		return err

@@ -80,6 +80,7 @@ func TestPublishRefuses(t *testing.T) {
 		"a name twice":           {func(d *policydb.Draft) { d.Files = append(d.Files, d.Files...) }, "two files are named a.yaml"},
 		"not UTF-8":              {func(d *policydb.Draft) { d.Files[0].Data = []byte("\xff") }, "not text in UTF-8"},
 		"a zero byte":            {func(d *policydb.Draft) { d.Files[0].Data = []byte("\x00") }, "not text in UTF-8"},
+		"a name of two lines":    {func(d *policydb.Draft) { d.Files[0].Path = "a\n\x1b[2J.yaml" }, "must be one line of text"},
 		"too much":               {func(d *policydb.Draft) { d.Files[0].Data = bytes.Repeat([]byte("x"), 33<<20) }, "more than 32 MiB"},
 	}
 	for name, tt := range tests {
@@ -224,6 +225,14 @@ func TestInstances(t *testing.T) {
 	require.NoError(t, d.exec("UPDATE envoy_rls.instances SET seen_at = now() - interval '61 min' WHERE id = 'a'"))
 	require.NoError(t, d.Beat(t.Context(), b))
 	require.ErrorContains(t, d.exec("SELECT 1/count(*) FROM envoy_rls.instances WHERE id = 'a'"), "division by zero", "and forgotten")
+	require.NoError(t, d.exec("INSERT INTO envoy_rls.instances SELECT 'future', 1, '', false, '', '', now(), now(), now() + interval '36 s'"))
+	list, err = d.Instances(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1, "one that was seen in the future is not one of late")
+	require.NoError(t, d.exec("UPDATE envoy_rls.instances SET seen_at = 'infinity' WHERE id = 'future'"))
+	b.Error = "a\x00b\xff"
+	require.NoError(t, d.Beat(t.Context(), b), "what a database cannot hold")
+	require.ErrorContains(t, d.exec("SELECT 1/count(*) FROM envoy_rls.instances WHERE id = 'future'"), "division by zero")
 	require.NoError(t, d.Leave(t.Context(), "b"))
 	list, err = d.Instances(t.Context())
 	require.NoError(t, err)
@@ -271,6 +280,15 @@ func TestConnectionStringIsInAFile(t *testing.T) {
 	require.ErrorIs(t, d.Check(), policydb.ErrDSN)
 	require.ErrorIs(t, d.Check(), os.ErrNotExist)
 	require.ErrorContains(t, policydb.New(policydb.Options{DSNFile: t.TempDir()}).Check(), "not a regular file")
+	for _, dsn := range []string{"postgres://tester:s3cret@host/db", "host=x user=y password=s3cret"} {
+		err := policydb.New(policydb.Options{DSNFile: dsn}).Check()
+		require.ErrorIs(t, err, policydb.ErrDSN)
+		require.ErrorContains(t, err, "write it to a file, and name that")
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+	err = open(t, "postgres://tester:s3cret@host/db?sslmode=verify-full&sslrootcert=/nowhere/ca.pem").Check()
+	require.ErrorContains(t, err, " names a file: open /nowhere/ca.pem: no such file or directory")
+	require.NotContains(t, err.Error(), "s3cret")
 	big := filepath.Join(t.TempDir(), "dsn")
 	require.NoError(t, os.WriteFile(big, make([]byte, 20<<10), 0o600))
 	require.ErrorContains(t, policydb.New(policydb.Options{DSNFile: big}).Check(), "not a regular file of at most 16 KiB")

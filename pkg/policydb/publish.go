@@ -34,6 +34,9 @@ type ConflictError struct {
 
 // Error says who was faster.
 func (e *ConflictError) Error() string {
+	if e.Active.Number == 0 {
+		return fmt.Sprintf("the change is based on version %d, but none is active", e.Base)
+	}
 	return fmt.Sprintf("the change is based on version %d, but version %d is active, published by %s at %s: %s",
 		e.Base, e.Active.Number, e.Active.Author, e.Active.Created.UTC().Format("2006-01-02 15:04:05 MST"), e.Active.Comment)
 }
@@ -88,7 +91,10 @@ func (d *Draft) check() error {
 			faults = append(faults, fmt.Errorf("two files are named %s", f.Path))
 		}
 		names[f.Path] = true
-		if !utf8.Valid(f.Data) || bytes.IndexByte(f.Data, 0) >= 0 || !utf8.ValidString(f.Path) || strings.IndexByte(f.Path, 0) >= 0 {
+		if strings.ContainsFunc(f.Path, unicode.IsControl) {
+			faults = append(faults, fmt.Errorf("%q: a name of a file must be one line of text", f.Path))
+		}
+		if !utf8.Valid(f.Data) || bytes.IndexByte(f.Data, 0) >= 0 || !utf8.ValidString(f.Path) {
 			faults = append(faults, fmt.Errorf("%q: not text in UTF-8", f.Path))
 		}
 	}
@@ -112,7 +118,13 @@ func publish(ctx context.Context, tx pgx.Tx, draft Draft) (Version, error) {
 	case before.Number != draft.Base:
 		return Version{}, &ConflictError{draft.Base, before}
 	case before.SHA256 == sum && before.Number != 0:
-		return before, ErrUnchanged
+		_, err := get(ctx, tx, before.Number)
+		if err == nil {
+			err = ErrUnchanged
+		}
+		if !errors.Is(err, ErrDamaged) { // what was damaged is mended by publishing it again
+			return before, err
+		}
 	}
 	files, err := encode(draft.Files)
 	if err != nil {

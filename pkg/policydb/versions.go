@@ -61,12 +61,11 @@ func scan(row pgx.Row, more ...any) (v Version, err error) {
 // Active gives the version that is active, without its files. ErrNoVersion: nothing has been published.
 func (d *DB) Active(ctx context.Context) (v Version, err error) {
 	err = d.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		v, err = active(ctx, conn)
+		if v, err = active(ctx, conn); errors.Is(err, ErrNoVersion) {
+			return none(ctx, conn)
+		}
 		return err
 	})
-	if errors.Is(err, ErrNoVersion) {
-		return v, fmt.Errorf("%w: no policies have been published", ErrNoVersion)
-	}
 	return v, err
 }
 
@@ -75,18 +74,37 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// active prefers the newest, should somebody have dropped the index that keeps others from being active too.
 func active(ctx context.Context, q querier) (Version, error) {
-	return scan(q.QueryRow(ctx, "SELECT "+columns+" FROM envoy_rls.versions WHERE state = $1", Active))
+	return scan(q.QueryRow(ctx, "SELECT "+columns+" FROM envoy_rls.versions WHERE state = $1 ORDER BY number DESC LIMIT 1", Active))
+}
+
+// none says why no version is active.
+func none(ctx context.Context, q querier) error {
+	var number int64
+	err := q.QueryRow(ctx, "SELECT number FROM envoy_rls.versions ORDER BY number DESC LIMIT 1").Scan(&number)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || noSchema(err):
+		return fmt.Errorf("%w: no policies have been published", ErrNoVersion)
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: none is active, of those up to version %d: somebody has changed that by hand; publish one or go back to one", ErrNoVersion, number)
 }
 
 // Get gives a version with its files. ErrNoVersion: there is none of this number; ErrDamaged: its SHA-256 is not that of its files.
 func (d *DB) Get(ctx context.Context, number int64) (v Version, err error) {
-	var files *string
 	err = d.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		v, err = scan(conn.QueryRow(ctx, "SELECT "+columns+`, CASE WHEN octet_length(files::text) <= $2 THEN files::text END
-			FROM envoy_rls.versions WHERE number = $1`, number, maxEncoded), &files)
+		v, err = get(ctx, conn, number)
 		return err
 	})
+	return v, err
+}
+
+func get(ctx context.Context, q querier, number int64) (v Version, err error) {
+	var files *string
+	v, err = scan(q.QueryRow(ctx, "SELECT "+columns+`, CASE WHEN octet_length(files::text) <= $2 THEN files::text END
+		FROM envoy_rls.versions WHERE number = $1`, number, maxEncoded), &files)
 	switch {
 	case err != nil:
 	case files == nil:
