@@ -133,10 +133,13 @@ func printable(text string) string {
 	}, text)
 }
 
+// cell is text in a line or a table, where a tab would shift what follows.
+func cell(text string) string { return strings.ReplaceAll(printable(text), "\t", " ") }
+
 // when is a time for people.
 func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // described tells of a version in one line.
 func described(v policydb.Version) string {
-	return fmt.Sprintf("version %d by %s at %s: %s", v.Number, printable(v.Author), when(v.Created), printable(v.Comment))
+	return fmt.Sprintf("version %d by %s at %s: %s", v.Number, cell(v.Author), when(v.Created), cell(v.Comment))
 }

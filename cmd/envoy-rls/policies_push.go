@@ -54,6 +54,7 @@ If another version has become active than the one given by --base, nothing is pu
 			}
 			return databaseError(p.push(cmd.Context(), cmd.OutOrStdout(), paths))
 		},
+		Args: p.checked,
 	}
 	p.flags(cmd, "why; required")
 	return cmd
@@ -68,7 +69,7 @@ func (v *versions) newRollback() *cobra.Command {
 gone back to in the same way.`,
 		Example: `  envoy-rls policies rollback 7
   envoy-rls policies rollback 7 -m "the limits of version 8 were too low"`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MatchAll(cobra.ExactArgs(1), p.checked),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			number, err := versionNumber(args[0])
 			if err != nil {
@@ -79,6 +80,17 @@ gone back to in the same way.`,
 	}
 	p.flags(cmd, `why (default: "rollback to version N")`)
 	return cmd
+}
+
+// checked refuses flags that make no sense, before anything is done.
+func (p *publication) checked(cmd *cobra.Command, _ []string) error {
+	if cmd.Flags().Changed("base") && p.base < 0 {
+		return misused("--base %d: must be the number of a version, or 0 for none", p.base)
+	}
+	if p.wait < 0 {
+		return misused("--wait %v: must not be negative", p.wait)
+	}
+	return nil
 }
 
 func (p *publication) push(ctx context.Context, out io.Writer, paths []string) error {
@@ -140,28 +152,42 @@ func (p *publication) publish(ctx context.Context, out io.Writer, draft policydb
 		}
 		draft.Base = active.Number
 	}
-	var report published
-	report.Version, err = db.Publish(ctx, draft)
-	var conflict *policydb.ConflictError
-	switch {
-	case errors.As(err, &conflict):
-		return exitError{exitConflict, errors.New(p.changesSince(ctx, db, conflict))}
-	case errors.Is(err, policydb.ErrUnchanged):
-		report.Unchanged = true
-	case err != nil:
+	report, err := p.commit(ctx, db, draft, files)
+	if err != nil {
 		return err
-	default:
-		report.Diff = p.difference(ctx, db, draft.Base, files)
+	}
+	if p.format.value == "text" { // before the wait, which may be broken off
+		report.write(out)
 	}
 	if p.wait > 0 {
 		if report.Instances, err = awaitInstances(ctx, db, report.Version.Number, p.wait); err != nil {
 			return err
 		}
 	}
-	return p.print(out, report, func(out io.Writer) { report.write(out, p.wait > 0) })
+	return p.print(out, report, func(out io.Writer) {
+		if p.wait > 0 {
+			fmt.Fprintf(out, "\n%s run it\n", count(report.Instances, "instance", "instances"))
+		}
+	})
 }
 
-func (r *published) write(out io.Writer, waited bool) {
+func (p *publication) commit(ctx context.Context, db *policydb.DB, draft policydb.Draft, files []*policy.File) (report published, err error) {
+	report.Version, err = db.Publish(ctx, draft)
+	var conflict *policydb.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return report, exitError{exitConflict, errors.New(p.changesSince(ctx, db, conflict))}
+	case errors.Is(err, policydb.ErrUnchanged):
+		report.Unchanged = true
+	case err != nil:
+		return report, err
+	default:
+		report.Diff = p.difference(ctx, db, draft.Base, files)
+	}
+	return report, nil
+}
+
+func (r *published) write(out io.Writer) {
 	if r.Unchanged {
 		fmt.Fprintf(out, "nothing published: %s has the same files\n", described(r.Version))
 	} else {
@@ -169,9 +195,6 @@ func (r *published) write(out io.Writer, waited bool) {
 	}
 	if r.Diff != nil {
 		fmt.Fprintf(out, "\n%s", r.Diff)
-	}
-	if waited {
-		fmt.Fprintf(out, "\n%s run it\n", count(r.Instances, "instance", "instances"))
 	}
 }
 
@@ -213,7 +236,15 @@ func filesOf(ctx context.Context, db *policydb.DB, number int64) ([]*policy.File
 func (p *publication) changesSince(ctx context.Context, db *policydb.DB, c *policydb.ConflictError) string {
 	const most = 100
 	var b strings.Builder
-	fmt.Fprintf(&b, "nothing published: the change is based on version %d, but version %d is active. Published since:\n", c.Base, c.Active.Number)
+	fmt.Fprintf(&b, "nothing published: the change is based on version %d, but ", c.Base)
+	if c.Active.Number == 0 {
+		return b.String() + "none is active. If that is meant to be so, push it with --base 0."
+	}
+	if _, err := db.Get(ctx, c.Base); c.Base > 0 && errors.Is(err, policydb.ErrNoVersion) {
+		fmt.Fprintf(&b, "there is no such version. Active is %s\n", described(c.Active))
+		return b.String() + fmt.Sprintf("If your files were made from that one, push them with --base %d.", c.Active.Number)
+	}
+	fmt.Fprintf(&b, "version %d is active. Published since:\n", c.Active.Number)
 	newer, err := db.List(ctx, most)
 	if err != nil {
 		newer = []policydb.Version{c.Active}
@@ -240,7 +271,7 @@ func awaitInstances(ctx context.Context, db *policydb.DB, number int64, patience
 		var behind []string
 		for _, i := range list {
 			if i.Version < number {
-				behind = append(behind, strings.TrimSuffix(printable(i.ID)+": "+firstLine(i.Error), ": "))
+				behind = append(behind, strings.TrimSuffix(cell(i.ID)+": "+firstLine(i.Error), ": "))
 			}
 		}
 		if err == nil && len(behind) == 0 {
@@ -250,8 +281,11 @@ func awaitInstances(ctx context.Context, db *policydb.DB, number int64, patience
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-enough:
-			return 0, failed(errors.Join(fmt.Errorf("version %d is active, but after %v %d of %d instances do not run it: %s",
-				number, patience, len(behind), len(list), strings.Join(behind, "; ")), err))
+			if err != nil {
+				return 0, failed(fmt.Errorf("version %d is active, but which instances run it cannot be told: %w", number, err))
+			}
+			return 0, failed(fmt.Errorf("version %d is active, but after %v %d of %d instances do not run it: %s",
+				number, patience, len(behind), len(list), strings.Join(behind, "; ")))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -47,7 +47,7 @@ func writeVersions(out io.Writer, list []policydb.Version) {
 	table := newTable(out)
 	fmt.Fprintln(table, "VERSION\tSTATE\tPUBLISHED\tAUTHOR\tCOMMENT")
 	for _, v := range list {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", v.Number, v.State, when(v.Created), printable(v.Author), printable(v.Comment))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", v.Number, cell(string(v.State)), when(v.Created), cell(v.Author), cell(v.Comment))
 	}
 	_ = table.Flush() // as with fmt.Fprintln: who closes the output wants no more
 }
@@ -124,7 +124,7 @@ func writeFile(out io.Writer, version policydb.Version, name string) error {
 }
 
 func (s *shown) write(out io.Writer) {
-	fmt.Fprintf(out, "version    %d, %s\nauthor     %s\npublished  %s\ncomment    %s\n", s.Number, s.State, printable(s.Author), when(s.Created), printable(s.Comment))
+	fmt.Fprintf(out, "version    %d, %s\nauthor     %s\npublished  %s\ncomment    %s\n", s.Number, cell(string(s.State)), cell(s.Author), when(s.Created), cell(s.Comment))
 	if s.BasedOn > 0 {
 		fmt.Fprintf(out, "based on   %d\n", s.BasedOn)
 	}
@@ -144,6 +144,8 @@ func (s *shown) write(out io.Writer) {
 type fleet struct {
 	Active    *policydb.Version `json:"active"`
 	Instances []member          `json:"instances"`
+
+	none string // why there is no active version
 }
 
 type member struct {
@@ -175,7 +177,7 @@ heard of for half a minute is left out.`,
 			active, err := db.Active(cmd.Context())
 			if err == nil {
 				f.Active = &active
-			} else if !errors.Is(err, policydb.ErrNoVersion) {
+			} else if f.none = strings.TrimPrefix(err.Error(), policydb.ErrNoVersion.Error()+": "); !errors.Is(err, policydb.ErrNoVersion) {
 				return databaseError(err)
 			}
 			list, err := db.Instances(cmd.Context())
@@ -195,7 +197,7 @@ heard of for half a minute is left out.`,
 
 func (f *fleet) write(out io.Writer) {
 	if f.Active == nil {
-		fmt.Fprintln(out, "no policies have been published")
+		fmt.Fprintln(out, f.none)
 	} else {
 		fmt.Fprintf(out, "active: %s\n", described(*f.Active))
 	}
@@ -207,8 +209,8 @@ func (f *fleet) write(out io.Writer) {
 	table := newTable(out)
 	fmt.Fprintln(table, "INSTANCE\tVERSION\tFOR\tSEEN\tBUILD\tSTATE")
 	for _, i := range f.Instances {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%.1fs ago\t%s\t%s\n", printable(i.ID), i.Version, time.Duration(i.SinceSeconds)*time.Second, i.SeenSeconds,
-			printable(i.Build), i.words())
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1fs ago\t%s\t%s\n", cell(i.ID), i.Version, time.Duration(i.SinceSeconds)*time.Second, i.SeenSeconds,
+			cell(i.Build), i.words())
 	}
 	_ = table.Flush()
 }
@@ -249,5 +251,5 @@ func (m *member) words() string {
 
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
-	return printable(line)
+	return cell(line)
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -81,7 +84,7 @@ func TestPolicies(t *testing.T) {
 	server := pgtest.Start(t)
 	stories := map[string]func(*desk){
 		"publish, look, go back": publishLookGoBack, "refused": refusedPush, "two people": twoPeople, "two at once": twoAtOnce,
-		"who runs what": whoRunsWhat, "planted": planted, "several files": severalFiles,
+		"who runs what": whoRunsWhat, "planted": planted, "planted states": plantedStates, "told before the wait": toldBeforeTheWait, "a publisher's rights": publishersRights, "several files": severalFiles,
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) { story(newDesk(t, server)) })
@@ -251,6 +254,63 @@ func planted(d *desk) {
 	require.Contains(d.t, d.fails(exitFaults, "rollback", "2"), `version 2: a.yaml:1:1: a policy file has no field "polices"`)
 	require.Contains(d.t, d.fails(exitFaults, "diff", "1", "2"), `version 2: a.yaml:1:1: a policy file has no field "polices"`)
 	require.Contains(d.t, d.fails(exitFaults, "show", "3"), "version 3: damaged: the files have SHA-256 ")
+}
+
+// plantedStates: a base that never was, and versions of which none is active, are told as such.
+func plantedStates(d *desk) {
+	file := d.write("edge.yaml", "20")
+	d.run("push", file, "-m", "first", "--author", "ann")
+	require.Equal(d.t, "nothing published: the change is based on version 99, but there is no such version. Active is version 1 by ann at "+
+		"2030-01-31 12:00:00 UTC: first\nIf your files were made from that one, push them with --base 1.\n",
+		masked(d.fails(exitConflict, "push", d.write("edge.yaml", "30"), "-m", "x", "--base", "99")))
+	require.Contains(d.t, d.fails(exitUsage, "push", file, "-m", "x", "--base", "-7"), "--base -7: must be the number of a version")
+	require.Contains(d.t, d.fails(exitUsage, "rollback", "1", "--base", "-1"), "--base -1: must be the number of a version")
+	require.Contains(d.t, d.fails(exitUsage, "rollback", "1", "--wait", "-1s"), "--wait -1s: must not be negative")
+	d.exec(`INSERT INTO envoy_rls.versions (number, state, files, sha256, author, comment) VALUES (2, 'superseded', '[]', sha256(''), E'ann\t', E'a\tb')`)
+	require.Contains(d.t, d.run("list"), "ann     a b\n")
+	d.exec("UPDATE envoy_rls.versions SET state = 'superseded'")
+	require.Contains(d.t, d.run("status"), "none is active, of those up to version 2: somebody has changed that by hand; publish one or go back to one\n")
+	require.Contains(d.t, d.fails(exitConflict, "push", file, "-m", "x", "--base", "1"), "based on version 1, but none is active. If that is meant to be so, push it with --base 0.")
+	require.Equal(d.t, "version 3 is active\n", d.run("rollback", "1"))
+}
+
+// toldBeforeTheWait: who breaks off the wait knows that the version is active.
+func toldBeforeTheWait(d *desk) {
+	d.run("push", d.write("edge.yaml", "20"), "-m", "first")
+	require.NoError(d.t, policydb.New(policydb.Options{DSNFile: d.file}).Beat(d.t.Context(), policydb.Instance{ID: "a", Version: 1}))
+	got := envoyRLS("", "policies", "push", d.write("edge.yaml", "30"), "-m", "second", "--wait", "1ms")
+	require.Equal(d.t, exitFailed, got.code)
+	require.Contains(d.t, got.out, "version 2 is active\n\n1 changed: 1 looser\n")
+	got = envoyRLS("", "policies", "push", d.write("edge.yaml", "40"), "-m", "third", "--wait", "1ms", "--format", "json")
+	require.Equal(d.t, exitFailed, got.code)
+	require.Empty(d.t, got.out)
+	require.Contains(d.t, got.errout, "version 3 is active, but after 1ms 1 of 1 instances do not run it: a")
+}
+
+// publishersRights: those that the documentation gives to publishers are enough for all commands, and without them it is named.
+func publishersRights(d *desk) {
+	d.run("push", d.write("edge.yaml", "20"), "-m", "first")
+	text, err := os.ReadFile("../../docs/rollout.md")
+	require.NoError(d.t, err)
+	grants := regexp.MustCompile("(?s)```sql\n(CREATE ROLE publisher .*?)```").FindSubmatch(text)
+	require.NotNil(d.t, grants)
+	statements := strings.SplitAfterN(string(grants[1]), ";", 2)
+	d.exec(statements[0])
+	config, err := pgx.ParseConfig(d.dsn)
+	require.NoError(d.t, err)
+	mine := filepath.Join(d.dir, "publisher-dsn")
+	dsn := url.URL{Scheme: "postgres", User: url.UserPassword("publisher", "secret"), Host: net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), Path: config.Database}
+	require.NoError(d.t, os.WriteFile(mine, []byte(dsn.String()), 0o600))
+	d.t.Setenv("ENVOY_RLS_POLICY_DSN_FILE", mine)
+	got := d.fails(exitFailed, "list")
+	require.Contains(d.t, got, "permission denied for schema envoy_rls")
+	require.Contains(d.t, got, "docs/rollout.md says which rights are needed")
+	d.exec(statements[1])
+	require.Contains(d.t, d.run("push", d.write("edge.yaml", "30"), "-m", "second", "--wait", "10s"), "\n0 instances run it\n")
+	d.run("rollback", "1")
+	d.run("status")
+	d.run("list")
+	d.run("diff", "1", "active")
 }
 
 func severalFiles(d *desk) {
