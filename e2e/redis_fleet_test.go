@@ -113,5 +113,9 @@ func (f *fleet) sum(t *testing.T, metric string, labels ...string) int {
 // unanswered is how many buckets the failure modes decided so far.
 func (f *fleet) unanswered(t *testing.T) int { return f.sum(t, "envoy_rls_unanswered_buckets_total") }
 
+func (f *fleet) undone(t *testing.T) int {
+	return f.sum(t, "envoy_rls_store_undos_total", `result="begun"`)
+}
+
 // long tells whether the literal, long forms of tests are asked for.
 func long() bool { return os.Getenv("ENVOY_RLS_LONG") == "1" }
