@@ -23,7 +23,8 @@ type debts struct {
 	count   atomic.Int64  // buckets with debts. 0: nobody needs to look
 	written atomic.Uint64 // cost that the store was charged …
 	unknown atomic.Uint64 // … or may have been: it was sent, and no answer came
-	dropped atomic.Uint64 // cost that found no room
+	dropped atomic.Uint64 // cost that found no room, or came too late
+	closed  atomic.Bool   // nobody pays any more
 	stripes [debtStripes]debtStripe
 }
 
@@ -55,7 +56,7 @@ type Debts struct {
 	Buckets int64  // that owe now
 	Charged uint64 // to Store afterwards
 	Unknown uint64 // sent to Store, and no answer came
-	Dropped uint64 // not kept for want of room, or not charged before Close
+	Dropped uint64 // not kept for want of room, refused again and again, or not charged before Close
 }
 
 // Debts tells of what Store missed, since New.
@@ -87,6 +88,10 @@ func (d *debts) stripe(id policy.Identity) *debtStripe { return &d.stripes[id.A%
 // first debt of all.
 func (d *debts) addLocked(id policy.Identity, b, mine *ratelimit.Bucket, level float64, now int64) (first bool) {
 	if b.NoReconcile {
+		return false
+	}
+	if d.closed.Load() {
+		d.dropped.Add(b.Cost)
 		return false
 	}
 	s := d.stripe(id)
@@ -225,7 +230,7 @@ func (d *debts) settle(c *claim, o outcome) {
 		if o == refused {
 			e.refusals++
 		}
-		if e.refusals < mostRefusals {
+		if e.refusals < mostRefusals && !d.closed.Load() {
 			e.sending, e.done = 0, nil
 			return
 		}

@@ -192,8 +192,9 @@ const (
 	answers
 )
 
-// drop gives up all debts.
+// drop gives up all debts, and those to come.
 func (d *debts) drop() {
+	d.closed.Store(true)
 	for i := range d.stripes {
 		s := &d.stripes[i]
 		s.mu.Lock()

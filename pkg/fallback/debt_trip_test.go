@@ -89,6 +89,11 @@ func TestCloseWhileTheStoreIsLookedAt(t *testing.T) {
 		s.Close()
 		require.LessOrEqual(t, time.Since(began), 2*time.Second)
 		require.Equal(t, fallback.Debts{Dropped: 3}, s.Debts())
+		dead.mu.Lock()
+		dead.hangs = false
+		dead.mu.Unlock()
+		require.Equal(t, ratelimit.FromLocal, ask(s, local("a", daily))[0].Source)
+		require.Equal(t, fallback.Debts{Dropped: 4}, s.Debts(), "what nobody will pay is not kept")
 	})
 }
 
