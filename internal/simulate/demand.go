@@ -1,6 +1,9 @@
 package simulate
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // event is one request under one policy: what its bucket was asked, and when.
 type event struct {
@@ -16,10 +19,10 @@ const mostCost = math.MaxUint32
 type timeline struct {
 	events []event
 	halved uint // of 2^halved keys, one is kept
-	cut    bool // even a single key was too much: what came later is missing
+	cut    bool // what came later is missing
 }
 
-// maxHalved is after how many times no more is to be won by dropping keys.
+// maxHalved is how often keys are dropped: as many bits of their hashes say which.
 const maxHalved = 16
 
 // keeps reports whether the timeline is to have the events of a key. Which keys it keeps depends on nothing but their hashes.
@@ -49,26 +52,39 @@ func (d *demand) add(l *timeline, e event) {
 	}
 }
 
-// shrink drops half the keys of the longest timeline, or ends it.
+// shrink drops half the keys of the longest timeline. Where a few keys ask for so much that the other half would not stand for all, it drops the
+// later half of the events instead.
 func (d *demand) shrink() {
-	var longest *timeline
+	longest := d.timelines[0]
 	for _, l := range d.timelines {
-		if !l.cut && (longest == nil || len(l.events) > len(longest.events)) {
+		if len(l.events) > len(longest.events) {
 			longest = l
 		}
 	}
-	if longest.halved == maxHalved {
-		longest.cut = true
-		d.most = d.held
+	all := len(longest.events)
+	if !longest.cut && longest.halved < maxHalved && d.halve(longest) {
+		d.held -= all - len(longest.events)
 		return
 	}
-	longest.halved++
-	kept := longest.events[:0]
-	for _, e := range longest.events {
-		if longest.keeps(d.keys.counts[e.key].id) {
-			kept = append(kept, e)
+	longest.cut = true
+	longest.events = longest.events[:all/2]
+	d.held -= all - all/2
+}
+
+// halve drops the events of half the keys, unless these are nearly none or nearly all.
+func (d *demand) halve(l *timeline) bool {
+	half := timeline{halved: l.halved + 1}
+	drop := func(e event) bool { return !half.keeps(d.keys.counts[e.key].id) }
+	dropped, all := 0, len(l.events)
+	for _, e := range l.events {
+		if drop(e) {
+			dropped++
 		}
 	}
-	d.held -= len(longest.events) - len(kept)
-	longest.events = kept
+	if dropped < all/4 || dropped > all-all/4 {
+		return false
+	}
+	l.halved++
+	l.events = slices.DeleteFunc(l.events, drop)
+	return true
 }

@@ -46,15 +46,18 @@ const tokens = "algorithm: token-bucket, capacity: %s, refillPerMinute: %s"
 type call struct {
 	at   time.Duration // since midnight
 	user string
-	cost int // 0: none said
+	cost int // 0: none said; noCost: 0
 }
+
+// noCost is that of a call that only looks.
+const noCost = -1
 
 var midnight = time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
 
 func (c call) json() string {
 	cost := ""
-	if c.cost > 0 {
-		cost = fmt.Sprintf(`,"tokens":%d`, c.cost)
+	if c.cost != 0 {
+		cost = fmt.Sprintf(`,"tokens":%d`, max(c.cost, 0))
 	}
 	return fmt.Sprintf(`{"start_time":%q,"user":%q%s}`, midnight.Add(c.at).Format(time.RFC3339Nano), c.user, cost)
 }

@@ -43,7 +43,7 @@ type Options struct {
 	// MaxKeys bounds for how many keys denials are counted. Default 1,000,000, of about 100 bytes each.
 	MaxKeys int
 	// MaxEvents bounds how much demand is kept for suggestions, over all policies. Default 4,000,000, of 16 bytes each. With
-	// more, that of half the keys of the largest policy is dropped, and its suggestion is an estimate.
+	// more, that of half the keys of the largest policy is dropped, or, where a few keys ask for nearly all, what comes later.
 	MaxEvents int
 	// Progress, if set, is told every few thousand lines how many have been read.
 	Progress func(lines int64)

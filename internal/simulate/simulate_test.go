@@ -238,6 +238,19 @@ func TestWhoIsCounted(t *testing.T) {
 	require.Contains(t, text, "no policy has a use for: plan")
 }
 
+func TestTenMostHitKeys(t *testing.T) {
+	var calls []call
+	for user := range 30 {
+		calls = append(calls, times(1+(user*7)%30, fmt.Sprint(user), 0, 0)...)
+	}
+	r := run(t, log(calls...), simulate.Options{Policies: policies(t, perUser(fmt.Sprintf(tokens, "1", "1")))})
+	require.Len(t, r.TopKeys, 10)
+	for i, k := range r.TopKeys {
+		require.EqualValues(t, 30-i, k.Requests)
+		require.EqualValues(t, 29-i, k.Denied)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	file, err := policy.Parse("p.yaml", []byte("domain: edge\npolicies:\n  - {"+perUser(fmt.Sprintf(tokens, "1", "1"))+"}\n"))
 	require.NoError(t, err)
@@ -269,7 +282,25 @@ func TestDemandIsBounded(t *testing.T) {
 	require.EqualValues(t, 10, g.Capacity.Capacity, "every key asks 10 times")
 	require.Contains(t, textOf(t, r), "api: an estimate, from 1 in ")
 
-	r = run(t, log(times(1000, "one", 0, time.Millisecond)...), o)
+	// One key asks for nearly all: no half of the keys would tell of the other.
+	calls = append(times(10, "other", 0, 0), times(1000, "one", 0, time.Millisecond)...)
+	r = run(t, log(calls...), o)
 	g = r.Policies[0].Suggestion
-	require.True(t, g == nil || g.Cut || g.KeptKeys < 1)
+	require.True(t, g.Cut)
+	require.EqualValues(t, 1, g.KeptKeys)
+	require.EqualValues(t, 300, g.Requests)
+	require.EqualValues(t, 290, g.Capacity.Capacity)
+	require.Contains(t, textOf(t, r), "api: from the first 300 requests only")
+
+	// A policy that is cut off takes nothing from another.
+	both := policies(t, perUser(fmt.Sprintf(tokens, "5", "1")), "id: all, key: [], onStoreFailure: open, "+fmt.Sprintf(tokens, "5", "1"))
+	calls = nil
+	for i := range 1000 {
+		calls = append(calls, call{at: time.Duration(i) * time.Millisecond, user: fmt.Sprint(i % 200)})
+	}
+	r = run(t, log(calls...), simulate.Options{Policies: both, MaxEvents: 600})
+	require.False(t, r.Policies[0].Suggestion.Cut)
+	require.EqualValues(t, 5, r.Policies[0].Suggestion.Capacity.Capacity)
+	require.Less(t, r.Policies[0].Suggestion.KeptKeys, 1.0)
+	require.True(t, r.Policies[1].Suggestion.Cut)
 }

@@ -19,7 +19,7 @@ func traffic(t *rapid.T) []call {
 	at := time.Duration(0)
 	for range rapid.IntRange(1, 150).Draw(t, "calls") {
 		at += time.Duration(rapid.SampledFrom([]int{0, 1, 40, 250, 1000, 7001}).Draw(t, "gap")) * time.Millisecond
-		calls = append(calls, call{at, fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "user")), rapid.IntRange(1, 4).Draw(t, "cost")})
+		calls = append(calls, call{at, fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "user")), rapid.SampledFrom([]int{noCost, 1, 2, 3, 4}).Draw(t, "cost")})
 	}
 	return calls
 }

@@ -86,16 +86,15 @@ func (s *series) atLeast(width int64) {
 	}
 }
 
-// percentile is the smallest of the sorted counts that at least a share p of them do not exceed.
-func percentile(sorted []int64, p float64) int64 {
+// percentile is the smallest of the sorted counts that at least percent of 100 of them do not exceed.
+func percentile(sorted []int64, percent int) int64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	n := int(p*float64(len(sorted)) + 0.999999)
-	return sorted[min(max(n, 1), len(sorted))-1]
+	return sorted[(len(sorted)*percent+99)/100-1]
 }
 
 func quantiles(counts []int64) Quantiles {
 	slices.Sort(counts)
-	return Quantiles{percentile(counts, 0.5), percentile(counts, 0.99), percentile(counts, 1)}
+	return Quantiles{percentile(counts, 50), percentile(counts, 99), percentile(counts, 100)}
 }
