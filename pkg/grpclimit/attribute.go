@@ -34,7 +34,7 @@ func Route() Attribute {
 }
 
 // Peer is the attribute ip: the address at the other end of the connection. Behind a proxy that is the proxy's, for all clients
-// the same: then use Func with what that proxy, and only it, says of its client.
+// the same: then use Func with what that proxy, and only it, says of its client, as in the example of Func.
 func Peer() Attribute {
 	return Func("ip", func(rpc *RPC) (string, bool) {
 		if p, ok := peer.FromContext(rpc.Context); ok && p.Addr != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -240,6 +242,41 @@ func TestCommitAfterReload(t *testing.T) {
 			require.Equal(t, 40.0, d.left("strict"), "nothing was done")
 		})
 	}
+}
+
+// TestSettleWhilePoliciesChange: whatever happens at once, the bucket is never fuller than full, nor deeper in debt than it may be.
+func TestSettleWhilePoliciesChange(t *testing.T) {
+	sets := []*policy.Set{
+		set(t, loose),
+		set(t, strings.Replace(loose, "capacity: 200", "capacity: 20", 1)),
+		set(t, "domain: edge\npolicies:\n  - {id: loose, match: {user: \"*\"}, key: [user], algorithm: sliding-log, limit: 100, window: 1h, onStoreFailure: open}\n"),
+	}
+	d := newDoor(t, loose)
+	ctx := t.Context()
+	var wg sync.WaitGroup
+	for n := range 4 {
+		random := rand.New(rand.NewPCG(uint64(n), 0))
+		wg.Go(func() {
+			for range 200 {
+				d.Use(sets[random.IntN(len(sets))])
+				r, err := d.Reserve(ctx, alice(1+random.Uint64N(40)))
+				if err != nil || !r.Decision.Allowed {
+					_, _ = d.Refund(ctx, alice(random.Uint64()))
+					continue
+				}
+				var both sync.WaitGroup
+				actual := random.Uint64N(100)
+				both.Go(func() { r.Cancel(ctx) })
+				both.Go(func() { _, _ = r.Commit(ctx, actual) })
+				both.Wait()
+			}
+		})
+	}
+	wg.Wait()
+	d.Use(sets[0])
+	left := d.left("loose")
+	require.LessOrEqual(t, left, 200.0)
+	require.GreaterOrEqual(t, left, -50.0)
 }
 
 func TestReserveLog(t *testing.T) {
