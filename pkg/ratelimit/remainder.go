@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -30,9 +31,10 @@ const (
 )
 
 type remainderPart struct {
-	mu       sync.Mutex
-	returned uint64 // how often something was given back to a bucket of this part
-	owed     map[policy.Identity]remainder
+	returned atomic.Uint64 // how often something was given back to a bucket of this part; changes under mu
+
+	mu   sync.Mutex
+	owed map[policy.Identity]remainder
 }
 
 type remainder struct {
@@ -47,19 +49,12 @@ func (r *remainders) find(key policy.Key) (*remainderPart, policy.Identity) {
 	return &r.parts[id.A%remainderParts], id
 }
 
-// seen is what note has to be told: taken before the charge that may leave a remainder.
-func (p *remainderPart) seen() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.returned
-}
-
-// note remembers a cost that found no room. It does not if something was given back since seen: there may be room by now, and nobody
-// else who would know of it.
+// note remembers a cost that found no room. seen is what returned was before the store was asked: if something was given back since, there may be
+// room by now, and nobody else who would know of the cost. Then it is not remembered, and note reports false.
 func (p *remainderPart) note(id policy.Identity, cost, seen uint64, now time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.returned != seen {
+	if p.returned.Load() != seen {
 		return false
 	}
 	owed, known := p.owed[id]
@@ -85,10 +80,10 @@ func (p *remainderPart) roomLocked(now time.Duration) bool {
 func (p *remainderPart) claim(id policy.Identity, back uint64, began time.Duration) (cost, seen uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.returned++
+	seen = p.returned.Add(1)
 	owed, known := p.owed[id]
 	if !known || began > owed.at {
-		return 0, p.returned
+		return 0, seen
 	}
 	cost = min(back, owed.cost)
 	if owed.cost -= cost; owed.cost == 0 {
@@ -96,7 +91,7 @@ func (p *remainderPart) claim(id policy.Identity, back uint64, began time.Durati
 	} else {
 		p.owed[id] = owed
 	}
-	return cost, p.returned
+	return cost, seen
 }
 
 // balance has the store decide on a commit of a reservation that began at began. What finds no room is remembered, and what is given back
@@ -105,8 +100,12 @@ func (c *Call) balance(ctx context.Context, began time.Duration) {
 	var room [8]uint64
 	seen := room[:0]
 	for i := range c.buckets {
-		part, _ := c.limiter.remainders.find(c.buckets[i].Key)
-		seen = append(seen, part.seen())
+		var n uint64
+		if b := &c.buckets[i]; b.Op == Force {
+			part, _ := c.limiter.remainders.find(b.Key)
+			n = part.returned.Load()
+		}
+		seen = append(seen, n)
 	}
 	c.ask(ctx)
 	for i := range c.buckets {
@@ -136,12 +135,15 @@ func (c *Call) makeUp(ctx context.Context, i int, began time.Duration) {
 
 // leave remembers what found no room in the i-th bucket, after having tried again if there may be some by now: how much of it was charged then.
 func (c *Call) leave(ctx context.Context, i int, left, seen uint64) (charged uint64) {
+	if left == 0 {
+		return 0
+	}
 	part, id := c.limiter.remainders.find(c.buckets[i].Key)
 	for range mostTries {
 		if left == 0 || part.note(id, left, seen, c.limiter.now()) {
 			break
 		}
-		seen = part.seen()
+		seen = part.returned.Load()
 		var more uint64
 		more, left = c.force(ctx, i, left)
 		charged += more
