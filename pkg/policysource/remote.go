@@ -141,6 +141,7 @@ func (s *Source) runRemote(ctx context.Context) {
 	}
 	poll := time.NewTimer(0) // fires: the read at the start
 	defer poll.Stop()
+	again := firstRetry
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,7 +151,13 @@ func (s *Source) runRemote(ctx context.Context) {
 		}
 		// Load has reported the error and kept it for Status.
 		_, _ = s.Load(ctx)
-		poll.Reset(jitter(s.opts.PollInterval))
+		if s.Status().Unreachable == nil {
+			again = firstRetry
+			poll.Reset(jitter(s.opts.PollInterval))
+		} else {
+			poll.Reset(jitter(min(again, s.opts.PollInterval)))
+			again = min(2*again, s.opts.PollInterval)
+		}
 		select { // a flood of notices is no flood of looks; what comes meanwhile is looked at then
 		case <-ctx.Done():
 		case <-time.After(lull):
@@ -158,8 +165,12 @@ func (s *Source) runRemote(ctx context.Context) {
 	}
 }
 
-// lull is the least time between two looks.
-const lull = 50 * time.Millisecond
+const (
+	// lull is the least time between two looks.
+	lull = 50 * time.Millisecond
+	// firstRetry is how soon a Remote that did not answer is asked again: a new version may be there. The pauses grow up to the poll's.
+	firstRetry = time.Second
+)
 
 // jitter is from nine to eleven tenths of interval.
 func jitter(interval time.Duration) time.Duration {

@@ -340,6 +340,22 @@ func TestRemoteRun(t *testing.T) {
 		require.Equal(t, []string{"set last", "set later"}, s.heard())
 		require.InDelta(t, 20, s.looks()-before, 3, "a flood of notices in a second is no flood of looks")
 
+		s.fails(errDown)
+		s.publish(text("missed"))
+		s.changed()
+		time.Sleep(time.Second / 2)
+		s.fails(nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"unreachable " + errDown.Error(), "unreachable <nil>", "set missed"}, s.heard(), "asked again soon")
+
+		s.fails(errDown)
+		before = s.looks()
+		time.Sleep(time.Hour)
+		require.InDelta(t, 124, s.looks()-before, 15, "but not often")
+		s.fails(nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"unreachable " + errDown.Error(), "unreachable <nil>"}, s.heard())
+
 		before = s.looks()
 		time.Sleep(time.Hour)
 		require.InDelta(t, 120, s.looks()-before, 13)
