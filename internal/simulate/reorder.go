@@ -1,13 +1,17 @@
 package simulate
 
-// maxWaiting bounds how many lines wait for earlier ones.
-const maxWaiting = 1 << 16
+// What waits for earlier lines is bounded in number and in bytes, since clients choose how long paths are.
+const (
+	maxWaiting      = 1 << 16
+	maxWaitingBytes = 64 << 20
+)
 
 // reorder puts records in the order of their times, and those of one time in the order of their lines. It is a heap.
 type reorder struct {
 	slack  int64 // microseconds
 	latest int64
 	heap   []*record
+	bytes  int // of the records' texts
 }
 
 func before(a, b *record) bool {
@@ -20,6 +24,7 @@ func before(a, b *record) bool {
 func (q *reorder) push(r *record) {
 	q.latest = max(q.latest, r.at)
 	q.heap = append(q.heap, r)
+	q.bytes += len(r.text)
 	for i := len(q.heap) - 1; i > 0; {
 		up := (i - 1) / 2
 		if !before(q.heap[i], q.heap[up]) {
@@ -33,10 +38,12 @@ func (q *reorder) push(r *record) {
 // pop gives the earliest record if it need not wait any longer, else nil. At the end of the log nothing waits.
 func (q *reorder) pop(end bool) *record {
 	n := len(q.heap)
-	if n == 0 || !end && n <= maxWaiting && q.heap[0].at > q.latest-q.slack {
+	full := n > maxWaiting || q.bytes > maxWaitingBytes
+	if n == 0 || !end && !full && q.heap[0].at > q.latest-q.slack {
 		return nil
 	}
 	first := q.heap[0]
+	q.bytes -= len(first.text)
 	q.heap[0], q.heap[n-1] = q.heap[n-1], nil
 	q.heap = q.heap[:n-1]
 	q.sink()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
@@ -23,7 +24,7 @@ type replay struct {
 	store    *memorybackend.Store
 	limiter  *ratelimit.Limiter
 	request  descriptors.Request
-	postpaid bool // some policy looks first and is charged afterwards
+	postpaid bool // some policy is
 
 	lines    LineCounts
 	bad      []BadLine
@@ -90,12 +91,12 @@ func (r *replay) take(line []byte, n int64) {
 	rec := r.record(n)
 	if err := r.fields.parse(line, rec); err != nil {
 		r.refuse(n, err)
-		r.free = append(r.free, rec)
+		r.release(rec)
 		return
 	}
 	if rec.denied && r.o.SkipDenied {
 		r.lines.Skipped++
-		r.free = append(r.free, rec)
+		r.release(rec)
 		return
 	}
 	r.queue.push(rec)
@@ -112,6 +113,16 @@ func (r *replay) record(line int64) *record {
 	return rec
 }
 
+// maxKeptText is how many bytes of text one record leaves to the next.
+const maxKeptText = 1 << 10
+
+func (r *replay) release(rec *record) {
+	if cap(rec.text) > maxKeptText {
+		rec.text = nil
+	}
+	r.free = append(r.free, rec)
+}
+
 // maxBad is how many lines that could not be read are reported one by one.
 const maxBad = 5
 
@@ -126,7 +137,7 @@ func (r *replay) refuse(line int64, why error) {
 func (r *replay) drain(ctx context.Context, end bool) {
 	for rec := r.queue.pop(end); rec != nil; rec = r.queue.pop(end) {
 		r.decide(ctx, rec)
-		r.free = append(r.free, rec)
+		r.release(rec)
 	}
 }
 
@@ -146,7 +157,25 @@ func (r *replay) decide(ctx context.Context, rec *record) {
 	r.fill(rec)
 	call := r.request.Begin(r.limiter)
 	defer call.Release()
-	d := r.ask(ctx, call, rec)
+	if r.postpaid && rec.hasCost && rec.cost > 0 {
+		look := r.request.Begin(r.limiter)
+		defer look.Release()
+		if d := look.Peek(ctx); slices.ContainsFunc(look.Hits(), postpaid) {
+			r.conclude(rec, look, d)
+			if d.Allowed {
+				call.Check(ctx)
+			}
+			return
+		}
+	}
+	r.conclude(rec, call, call.Check(ctx))
+}
+
+// postpaid policies are asked whether there is anything left, and afterwards told what the request cost, as Envoy does with two calls.
+func postpaid(h policy.Hit) bool { return h.Policy.Charge == policy.Postpaid }
+
+// conclude counts a decision.
+func (r *replay) conclude(rec *record, call *ratelimit.Call, d *ratelimit.Decision) {
 	if !d.Allowed {
 		r.denied++
 	}
@@ -154,21 +183,6 @@ func (r *replay) decide(ctx context.Context, rec *record) {
 		r.o.OnDecision(time.UnixMicro(r.now), d)
 	}
 	r.count(rec, call.Hits(), d)
-}
-
-// ask decides. A postpaid policy is asked whether there is anything left, and afterwards told what the request cost, as Envoy does with two
-// calls.
-func (r *replay) ask(ctx context.Context, call *ratelimit.Call, rec *record) *ratelimit.Decision {
-	if !r.postpaid || !rec.hasCost || rec.cost == 0 {
-		return call.Check(ctx)
-	}
-	d := call.Peek(ctx)
-	if d.Allowed {
-		charge := r.request.Begin(r.limiter)
-		defer charge.Release()
-		charge.Check(ctx)
-	}
-	return d
 }
 
 // fill makes the request of a record.
