@@ -99,15 +99,17 @@ func versionNumber(text string) (int64, error) {
 	return n, nil
 }
 
-// loaded checks files and gives them parsed. Those of a version get a name that says so.
-func loaded(texts []policy.Text, version int64) ([]*policy.File, error) {
-	if version > 0 {
-		named := make([]policy.Text, len(texts))
-		for i, text := range texts {
-			named[i] = policy.Text{Path: fmt.Sprintf("version %d: %s", version, printable(text.Path)), Data: text.Data}
-		}
-		texts = named
+// named are the files of a version with names that say so.
+func named(texts []policy.Text, version int64) []policy.Text {
+	list := make([]policy.Text, len(texts))
+	for i, text := range texts {
+		list[i] = policy.Text{Path: fmt.Sprintf("version %d: %s", version, printable(text.Path)), Data: text.Data}
 	}
+	return list
+}
+
+// loaded checks files and gives them parsed.
+func loaded(texts []policy.Text) ([]*policy.File, error) {
 	var files []*policy.File
 	for _, text := range texts {
 		file, err := policy.Parse(text.Path, text.Data)

@@ -41,16 +41,18 @@ FROM and TO are numbers of versions, the word active, or policy files or directo
 
 // side gives the files of one side of a comparison.
 func (v *versions) side(ctx context.Context, arg string) ([]*policy.File, error) {
-	if _, err := strconv.ParseInt(arg, 10, 64); err != nil && arg != "active" {
-		texts, err := policy.Read(arg)
-		if err != nil {
-			return nil, err
-		}
-		return loaded(texts, 0)
-	}
-	version, err := v.get(ctx, arg)
+	texts, err := v.texts(ctx, arg)
 	if err != nil {
 		return nil, err
 	}
-	return loaded(version.Files, version.Number)
+	return loaded(texts)
+}
+
+// texts reads the files of a version, which have names that say so, or those at a path.
+func (v *versions) texts(ctx context.Context, arg string) ([]policy.Text, error) {
+	if _, err := strconv.ParseInt(arg, 10, 64); err != nil && arg != "active" {
+		return policy.Read(arg)
+	}
+	version, err := v.get(ctx, arg)
+	return named(version.Files, version.Number), err
 }

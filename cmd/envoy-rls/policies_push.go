@@ -98,7 +98,7 @@ func (p *publication) push(ctx context.Context, out io.Writer, paths []string) e
 	if err != nil {
 		return faulty(err)
 	}
-	files, err := loaded(texts, 0)
+	files, err := loaded(texts)
 	if err != nil {
 		return faulty(err)
 	}
@@ -118,7 +118,7 @@ func (p *publication) rollback(ctx context.Context, out io.Writer, number int64)
 	if err != nil {
 		return err
 	}
-	files, err := loaded(old.Files, number)
+	files, err := loaded(named(old.Files, number))
 	if err != nil {
 		return faulty(err)
 	}
@@ -229,7 +229,7 @@ func filesOf(ctx context.Context, db *policydb.DB, number int64) ([]*policy.File
 	if err != nil {
 		return nil, err
 	}
-	return loaded(v.Files, number)
+	return loaded(named(v.Files, number))
 }
 
 // changesSince tells who has published what since the version that a change was based on.

@@ -84,7 +84,8 @@ func TestPolicies(t *testing.T) {
 	server := pgtest.Start(t)
 	stories := map[string]func(*desk){
 		"publish, look, go back": publishLookGoBack, "refused": refusedPush, "two people": twoPeople, "two at once": twoAtOnce,
-		"who runs what": whoRunsWhat, "planted": planted, "planted states": plantedStates, "told before the wait": toldBeforeTheWait, "a publisher's rights": publishersRights, "several files": severalFiles,
+		"who runs what": whoRunsWhat, "planted": planted, "planted states": plantedStates, "told before the wait": toldBeforeTheWait, "a publisher's rights": publishersRights,
+		"validated against what is active": validatedAgainstActive, "several files": severalFiles,
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) { story(newDesk(t, server)) })
@@ -311,6 +312,22 @@ func publishersRights(d *desk) {
 	d.run("status")
 	d.run("list")
 	d.run("diff", "1", "active")
+}
+
+// validatedAgainstActive: before a push, what is active is what the files are compared with.
+func validatedAgainstActive(d *desk) {
+	d.run("push", d.write("edge.yaml", "20"), "-m", "first")
+	changed := filepath.Join(d.dir, "changed.yaml")
+	require.NoError(d.t, os.WriteFile(changed, []byte("domain: edge\npolicies:\n  - {id: api, key: [ip], algorithm: sliding-log, limit: 20, window: 60s, onStoreFailure: open}\n"), 0o600))
+	for _, version := range []string{"1", "active"} {
+		got := envoyRLS("", "validate", changed, "--against", version, "--strict")
+		require.Equal(d.t, exitFaults, got.code, got)
+		require.Contains(d.t, got.errout, "changed.yaml:3:")
+		require.Contains(d.t, got.errout, "warning[algorithm-changed]")
+	}
+	require.Equal(d.t, exitFaults, envoyRLS("", "validate", changed, "--against", "2").code)
+	require.Equal(d.t, exitUsage, envoyRLS("", "validate", changed, "--against", "1", "--policy-dsn-file", "").code)
+	require.Equal(d.t, exitUsage, envoyRLS("", "validate", changed, "--instances", "-3").code)
 }
 
 func severalFiles(d *desk) {

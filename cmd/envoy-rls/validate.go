@@ -15,6 +15,7 @@ import (
 // validation is what validate is asked to do.
 type validation struct {
 	envoy, against []string
+	versions       versions // where those of against may be
 	instances      int
 	strict         bool
 	format         *choice
@@ -33,19 +34,25 @@ on standard error; a note is what is good to know. With --strict warnings are fa
 Given Envoy's configuration, it also finds policies that need what Envoy doesn't send, and identities that clients can write themselves.`,
 		Example: `  envoy-rls validate config/policies.yaml
   envoy-rls validate edge.yaml internal.yaml
-  envoy-rls validate config/policies.yaml --envoy envoy/envoy.yaml --instances 3 --strict`,
+  envoy-rls validate config/policies.yaml --envoy envoy/envoy.yaml --instances 3 --strict
+  envoy-rls validate config/policies.yaml --against active --policy-dsn-file /run/secrets/policy-dsn`,
 		Args: func(_ *cobra.Command, paths []string) error {
 			if len(paths) == 0 {
 				return misused("name the policy files, or a directory of them")
 			}
+			if v.instances < 0 {
+				return misused("--instances %d: must not be negative", v.instances)
+			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, paths []string) error { return v.run(cmd, paths) },
+		PreRunE: fromEnv("policy-dsn-file"),
+		RunE:    func(cmd *cobra.Command, paths []string) error { return v.run(cmd, paths) },
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&v.envoy, "envoy", nil, "Envoy's configuration in YAML or JSON; may be repeated")
-	flags.StringArrayVar(&v.against, "against", nil, "the policies in force, to compare with; may be repeated")
+	flags.StringArrayVar(&v.against, "against", nil, "the policies in force, to compare with: files, a version's number or active; may be repeated")
+	flags.StringVar(&v.versions.dsnFile, "policy-dsn-file", "", "where the connection string of the database with that version is")
 	flags.IntVar(&v.instances, "instances", 0, "how many instances share the limits while the store fails")
 	flags.BoolVar(&v.strict, "strict", false, "exit with 1 if there is a warning")
 	flags.Var(v.format, "format", "form of the output, and of faults")
@@ -55,10 +62,17 @@ Given Envoy's configuration, it also finds policies that need what Envoy doesn't
 
 func (v *validation) run(cmd *cobra.Command, paths []string) error {
 	options := policylint.Options{Instances: v.instances}
+	for _, arg := range v.against {
+		texts, err := v.versions.texts(cmd.Context(), arg)
+		if err != nil {
+			return databaseError(err)
+		}
+		options.Against = append(options.Against, texts...)
+	}
 	for _, read := range []struct {
 		to    *[]policy.Text
 		paths []string
-	}{{&options.Policies, paths}, {&options.Envoy, v.envoy}, {&options.Against, v.against}} {
+	}{{&options.Policies, paths}, {&options.Envoy, v.envoy}} {
 		if len(read.paths) == 0 {
 			continue
 		}
