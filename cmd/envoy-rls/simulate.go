@@ -91,7 +91,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	}
 	if s.plot != "" {
 		if err := writePlot(s.plot, report); err != nil {
-			return failed(err)
+			return faulty(err)
 		}
 	}
 	return s.write(cmd.OutOrStdout(), report)

@@ -52,7 +52,7 @@ func TestSimulate(t *testing.T) {
 	require.Contains(t, string(drawn), ">api-free<")
 
 	got = envoyRLS(accessLog(), append(simulateArgs, "--plot", filepath.Join(plot, "x"))...)
-	require.Equal(t, exitFailed, got.code)
+	require.Equal(t, exitFaults, got.code)
 	require.Contains(t, got.errout, "not a directory")
 }
 
