@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
 // envName is the environment variable for a flag.
@@ -69,8 +72,25 @@ func (c *choice) Type() string { return strings.Join(c.words, "|") }
 // Set implements cobra's flag value.
 func (c *choice) Set(text string) error {
 	if !slices.Contains(c.words, text) {
+		if hint := policy.DidYouMean(text, c.words); hint != "" {
+			return fmt.Errorf("is none of %s (%s)", strings.Join(c.words, ", "), hint)
+		}
 		return fmt.Errorf("is none of %s", strings.Join(c.words, ", "))
 	}
 	c.value = text
 	return nil
+}
+
+// flagError adds to an unknown flag the nearest one that there is.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	if hint := policy.DidYouMean("--"+unknown.GetSpecifiedName(), names); hint != "" {
+		return fmt.Errorf("%w (%s)", err, hint)
+	}
+	return err
 }

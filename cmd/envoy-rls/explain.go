@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
@@ -184,7 +187,7 @@ func fromJSON(req *descriptors.Request, path string, stdin io.Reader) error {
 	}
 	var message rlsv3.RateLimitRequest
 	if err := protojson.Unmarshal(text, &message); err != nil {
-		return faulty(fmt.Errorf("%s: not a RateLimitRequest: %w", path, err))
+		return faulty(jsonFault(policy.Text{Path: path, Data: text}, err))
 	}
 	wire, err := proto.Marshal(&message)
 	if err != nil {
@@ -197,4 +200,35 @@ func fromJSON(req *descriptors.Request, path string, stdin io.Reader) error {
 		return faulty(errors.New(path + ": a request needs a domain and descriptors: the service refuses one without"))
 	}
 	return nil
+}
+
+// jsonPlace finds where the JSON library says that a fault is.
+var jsonPlace = regexp.MustCompile(`(?s)^(?:proto:\W*)?(.*?)\s*\(line (\d+):(\d+)\):?\s*(.*)$`)
+
+// requestFields are the names in a RateLimitRequest.
+var requestFields = []string{
+	"domain", "descriptors", "hitsAddend", "entries", "key", "value", "isNegativeHits", "limit", "requestsPerUnit", "unit",
+}
+
+// jsonValue finds what may be an API key.
+var jsonValue = regexp.MustCompile(`"value"\s*:\s*"((?:[^"\\\n]|\\.)*)"`)
+
+// jsonFault gives the JSON library's error the form of a policy file's fault. The line is shown without values.
+func jsonFault(text policy.Text, err error) error {
+	at := jsonPlace.FindStringSubmatch(err.Error())
+	if at == nil {
+		return fmt.Errorf("%s: not a RateLimitRequest: %w", text.Path, err)
+	}
+	message := strings.TrimSpace(at[1] + " " + at[4])
+	fault := policy.Fault{Pos: policy.Position{File: text.Path}, Message: "not a RateLimitRequest: " + message}
+	fault.Pos.Line, _ = strconv.Atoi(at[2]) // digits
+	fault.Pos.Column, _ = strconv.Atoi(at[3])
+	if _, name, ok := strings.Cut(message, `unknown field "`); ok {
+		fault.Hint = policy.DidYouMean(strings.TrimSuffix(name, `"`), requestFields)
+	}
+	text.Data = jsonValue.ReplaceAllFunc(text.Data, func(found []byte) []byte {
+		at := jsonValue.FindSubmatchIndex(found)
+		return append(found[:at[2]:at[2]], strings.Repeat("*", utf8.RuneCount(found[at[2]:at[3]]))+`"`...)
+	})
+	return policy.Quote(policy.Faults{fault}, text)
 }

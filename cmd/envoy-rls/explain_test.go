@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,8 +55,19 @@ func TestExplainFaults(t *testing.T) {
 	}{
 		{"policies", []string{"--policies", "testdata/faulty.yaml", "--attr", "ip=::1"}, "", "testdata/faulty.yaml:6:5"},
 		{"no file", []string{"--policies", "testdata/policies.yaml", "--json", "testdata/nothing.json"}, "", "no such file"},
-		{"no JSON", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, "ip: 1", "standard input: not a RateLimitRequest"},
-		{"unknown field", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, `{"domian": "edge"}`, `unknown field "domian"`},
+		{"no JSON", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, "ip: 1", "standard input:1:1: not a RateLimitRequest"},
+		{
+			"unknown field",
+			[]string{"--policies", "testdata/policies.yaml", "--json", "-"},
+			`{"domian": "edge"}`,
+			"standard input:1:2: not a RateLimitRequest: unknown field \"domian\" (did you mean \"domain\"?)\n{\"domian\": \"edge\"}\n ^\n",
+		},
+		{
+			"a fault beside a secret",
+			[]string{"--policies", "testdata/policies.yaml", "--json", "-"},
+			`{"descriptors": [{"entries": [{"key": "api_key", "value": "pass\"wörd", "kye": 1}]}]}`,
+			"\n{\"descriptors\": [{\"entries\": [{\"key\": \"api_key\", \"value\": \"**********\", \"kye\": 1}]}]}\n" + strings.Repeat(" ", 72) + "^\n",
+		},
 		{"no descriptors", []string{"--policies", "testdata/policies.yaml", "--json", "-"}, `{"domain": "edge"}`, "needs a domain and descriptors"},
 	}
 	for _, tt := range tests {

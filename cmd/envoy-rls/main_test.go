@@ -87,7 +87,9 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{"unknown command", []string{"srve"}, "Did you mean this?\n\tserve"},
-		{"unknown flag", []string{"serve", "--polices", "x"}, "unknown flag: --polices"},
+		{"unknown flag", []string{"serve", "--polices", "x"}, "unknown flag: --polices (did you mean \"--policies\"?)"},
+		{"a flag like none", []string{"serve", "--zzzzzzzzzz", "x"}, "unknown flag: --zzzzzzzzzz\nSee"},
+		{"a word nearly right", []string{"validate", "--format", "jsn", "x"}, `is none of text, json (did you mean "json"?)`},
 		{"an argument too many", []string{"serve", "x"}, `unknown command "x"`},
 		{"no file", []string{"validate"}, "name the policy files, or a directory of them\nSee envoy-rls validate --help\n"},
 		{"nothing to explain", []string{"explain"}, "say which request to explain: --attr NAME=VALUE for each attribute, or --json FILE\nSee envoy-rls explain --help\n"},
@@ -95,7 +97,7 @@ func TestUsage(t *testing.T) {
 		{"a domain beside JSON", []string{"explain", "--json", "-", "--domain", "edge"}, "--domain does not go with --json"},
 		{"an attribute without its flag", []string{"explain", "plan=team"}, "attributes are given as --attr plan=team\nSee envoy-rls explain --help\n"},
 		{"a file without its flag", []string{"explain", "policies.yaml"}, "the policy files are given as --policies"},
-		{"a flag of explain", []string{"explain", "--atr", "a=b"}, "unknown flag: --atr\nSee envoy-rls explain --help\n"},
+		{"a flag of explain", []string{"explain", "--atr", "a=b"}, "unknown flag: --atr (did you mean \"--attr\"?)\nSee envoy-rls explain --help\n"},
 		{"no value", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "ip"}, "--attr ip: must be NAME=VALUE"},
 		{"no name", []string{"explain", "--policies", "testdata/policies.yaml", "--attr", "=x"}, "--attr =x: must be NAME=VALUE"},
 		{"not a number", []string{"serve", "--max-buckets", "many"}, `"many" for "--max-buckets"`},

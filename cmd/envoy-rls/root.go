@@ -88,6 +88,7 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newSimulate(), newVersion())
 	return root
 }

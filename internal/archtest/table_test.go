@@ -70,6 +70,7 @@ var modules = map[string][]string{
 	"github.com/prometheus/client_golang":          {"internal/metrics"},
 	"github.com/tidwall/gjson":                     {"internal/simulate"},
 	"github.com/spf13/cobra":                       {"cmd/envoy-rls"},
+	"github.com/spf13/pflag":                       {"cmd/envoy-rls"},
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend", "pkg/idempotency/redisstore"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
 	"google.golang.org/genproto/googleapis/rpc":    {"pkg/grpclimit"},
