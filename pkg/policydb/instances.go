@@ -61,7 +61,8 @@ func (d *DB) Instances(ctx context.Context) (list []Instance, err error) {
 	err = d.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT id, version, policies, kept, error, build, extract(epoch FROM now() - since)::float8,
 			extract(epoch FROM now() - started_at)::float8, extract(epoch FROM now() - seen_at)::float8 FROM envoy_rls.instances
-			WHERE seen_at BETWEEN now() - make_interval(secs => $1) AND now() + make_interval(secs => $1) ORDER BY id`, 3.5*Heartbeat.Seconds())
+			WHERE seen_at BETWEEN now() - make_interval(secs => $1) AND now() + make_interval(secs => $1)
+				AND isfinite(since) AND isfinite(started_at) ORDER BY id`, 3.5*Heartbeat.Seconds())
 		if err != nil {
 			return err
 		}

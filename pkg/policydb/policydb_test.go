@@ -229,6 +229,10 @@ func TestInstances(t *testing.T) {
 	list, err = d.Instances(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1, "one that was seen in the future is not one of late")
+	require.NoError(t, d.exec("UPDATE envoy_rls.instances SET since = '-infinity', started_at = 'infinity', seen_at = now() WHERE id = 'future'"))
+	list, err = d.Instances(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1, "times that are none do not hide the others")
 	require.NoError(t, d.exec("UPDATE envoy_rls.instances SET seen_at = 'infinity' WHERE id = 'future'"))
 	b.Error = "a\x00b\xff"
 	require.NoError(t, d.Beat(t.Context(), b), "what a database cannot hold")
