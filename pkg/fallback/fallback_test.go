@@ -113,6 +113,8 @@ func TestAnswers(t *testing.T) {
 		{"denied by the store, though open", []ratelimit.Bucket{dead(policy.Open), empty}, []string{"open", "store-"}, 1, 0},
 		{"a shadow's failure changes nothing", []ratelimit.Bucket{good, shadow(dead(policy.Closed))}, []string{"store", "closed-"}, 1, 0},
 		{"a shadow's denial changes nothing", []ratelimit.Bucket{good, shadow(empty), dead(policy.Closed)}, []string{"store", "store-", "closed-"}, 1, 1},
+		{"a shadow is given back, too", []ratelimit.Bucket{good, shadow(goodLog), dead(policy.Closed)}, []string{"store", "store", "closed-"}, 1, 2},
+		{"a shadow of an admitted request stands", []ratelimit.Bucket{good, shadow(goodLog), dead(policy.Open)}, []string{"store", "store", "open"}, 1, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -278,4 +280,43 @@ func TestCostsNothing(t *testing.T) {
 	buckets := []ratelimit.Bucket{take("a", tokens, policy.Closed), take("b", log, policy.Open)}
 	results := make([]ratelimit.Result, 0, 2)
 	require.Zero(t, testing.AllocsPerRun(100, func() { results = f.Acquire(context.Background(), buckets, results) }))
+}
+
+// onlooker is a store that charges no shadow.
+type onlooker struct{ ratelimit.Store }
+
+func (s onlooker) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	buckets = slices.Clone(buckets)
+	for i := range buckets {
+		if b := &buckets[i]; b.Shadow && b.Op == ratelimit.Take {
+			b.Op = ratelimit.Peek
+		}
+	}
+	return s.Store.Acquire(ctx, buckets, results)
+}
+
+// TestShadowsThatWereOnlyLookedAt: what was not charged is not given back.
+func TestShadowsThatWereOnlyLookedAt(t *testing.T) {
+	s, trial := failing("dead"), take("trial", tokens, policy.Open)
+	ask(s.Store, trial)
+	f, told := telling(onlooker{s})
+	ask(f, take("good", tokens, policy.Open), shadow(trial), take("dead", tokens, policy.Closed))
+	f.Close()
+	require.Equal(t, []error{nil}, *told, "one was given back")
+	require.InDelta(t, 2, s.left(trial), 0.01)
+}
+
+// TestShadowsThatAShareDenies: a shadow in the store is given back if what this process decides denies the request.
+func TestShadowsThatAShareDenies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, trial := failing("dead"), take("trial", daily, policy.Open)
+		f := fallback.New(fallback.Options{Store: s, Local: newHub(), Shard: func(key []byte) string { return string(key) }})
+		defer f.Close()
+		for i := range 10 {
+			admitted := ask(f, shadow(trial), take("dead", tokens, policy.Local))[1].Outcome == ratelimit.Admitted
+			require.Equal(t, i < 3, admitted)
+			synctest.Wait()
+			require.InDelta(t, 100-min(i+1, 3), s.left(trial), 0.01)
+		}
+	})
 }

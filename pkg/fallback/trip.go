@@ -113,7 +113,7 @@ func (t *trip) send(ctx context.Context) {
 			continue
 		}
 		b := t.buckets[i]
-		b.Undoable = b.Undoable || undoable && !b.Shadow
+		b.Undoable = b.Undoable || undoable
 		switch {
 		case t.owes(i) == unpaid:
 			continue

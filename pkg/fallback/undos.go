@@ -41,18 +41,21 @@ func (u *undos) close() {
 	u.all.Wait()
 }
 
-// giveBack returns what the store has charged to the enforced buckets, since the request is denied, and makes their results say so.
+// giveBack returns what the store has charged, to shadows too, since the request is denied, and makes the results say so.
 func (u *undos) giveBack(buckets []ratelimit.Bucket, results []ratelimit.Result) {
 	var undo []ratelimit.Bucket
 	for i := range buckets {
 		b, r := &buckets[i], &results[i]
-		if b.Shadow || b.Op != ratelimit.Take || r.Outcome != ratelimit.Admitted || r.Source != ratelimit.FromStore {
+		if b.Op != ratelimit.Take || r.Outcome != ratelimit.Admitted || r.Source != ratelimit.FromStore || b.Shadow && r.At == 0 {
 			continue
 		}
 		back := *b
 		back.Key, back.Op, back.Before, back.At = b.Key.Clone(), ratelimit.Undo, r.Before, r.At
 		undo = append(undo, back)
 		untake(b, r)
+		if b.Shadow {
+			r.At = 0 // as one that was only looked at
+		}
 	}
 	if len(undo) == 0 {
 		return

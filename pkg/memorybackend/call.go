@@ -104,9 +104,12 @@ func takes(op ratelimit.Op) bool { return op == ratelimit.Take || op == ratelimi
 
 // settle writes what the bucket has become, or reports what it still is.
 func (c *call) settle(i int, admitted bool) {
-	cl := &c.claims[i]
+	cl, b, r := &c.claims[i], &c.buckets[i], &c.results[i]
+	if b.Shadow && !(admitted && b.Op == ratelimit.Take && r.Outcome == ratelimit.Admitted) {
+		r.At = 0 // only looked at
+	}
 	switch {
-	case c.results[i].Err != nil || c.results[i].Source == ratelimit.FromNever:
+	case r.Err != nil || r.Source == ratelimit.FromNever:
 	case !admitted:
 		c.report(i)
 	case int(cl.first) == i && cl.dirty:

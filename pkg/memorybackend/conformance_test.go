@@ -32,6 +32,7 @@ func TestConformanceByTheDefaultClock(t *testing.T) {
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		clock := &manualClock{}
+		clock.us.Store(1)
 		return storetest.Harness{
 			Store:      memorybackend.New(memorybackend.Options{Now: clock.now}),
 			Advance:    clock.advance,

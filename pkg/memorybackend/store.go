@@ -21,7 +21,7 @@ type Options struct {
 	// MaxRuns is how many runs of log entries (16 bytes each) are held at most, beside one for each log; default
 	// 4 x MaxBuckets. When there are more, neighbouring runs of a log that grows are joined under the later time stamp.
 	MaxRuns int64
-	// Now is the time in microseconds from any fixed origin. It is called while the shards of the call are locked. Default:
+	// Now is the time in microseconds from any fixed origin, above 0. It is called while the shards of the call are locked. Default:
 	// monotonic time since New.
 	Now func() int64
 }
@@ -57,7 +57,7 @@ func New(o Options) *Store {
 	}
 	if o.Now == nil {
 		start := time.Now()
-		o.Now = func() int64 { return time.Since(start).Microseconds() }
+		o.Now = func() int64 { return 1 + time.Since(start).Microseconds() }
 	}
 	n := 1
 	for n < maxShards && o.MaxBuckets/(2*n) >= bucketsPerShard {

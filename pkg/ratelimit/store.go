@@ -114,7 +114,7 @@ type Result struct {
 	// Reset is, for a sliding log, how long until its oldest entry leaves the window; zero if it is empty.
 	Reset time.Duration
 	// Before and At are, for an admitted Take, what Undo needs to know: the tokens before it and the store's time in
-	// microseconds.
+	// microseconds, which is not 0. At is 0 for a shadow Take that was only looked at: it has charged nothing, and is not to be undone.
 	Before float64
 	At     int64
 	// Uncharged is the part of a Force that found no room.

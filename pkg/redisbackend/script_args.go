@@ -114,6 +114,9 @@ func readReply(reply any, p place, buckets []ratelimit.Bucket, at []int, results
 			afterOthers(&results[i], b, float64(p.turn-1)*float64(b.Cost))
 		}
 		untilSettled(&results[i], records[0]/recordMarks)
+		if b.Shadow && takes(b.Op) && records[0]%recordMarks != recordDone {
+			results[i].At = 0 // only looked at
+		}
 		records = records[recordSize(b):]
 	}
 	return nil

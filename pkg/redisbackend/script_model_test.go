@@ -46,7 +46,11 @@ func (w model) call(buckets []ratelimit.Bucket, open bool, time int64) []ratelim
 	}
 	results := make([]ratelimit.Result, len(buckets))
 	for i := range buckets {
-		results[i] = w.bucket(&buckets[i]).step(seen[i], &buckets[i], denied, open, time)
+		b, r := &buckets[i], &results[i]
+		*r = w.bucket(b).step(seen[i], b, denied, open, time)
+		if b.Shadow && (b.Op == ratelimit.Peek || b.Op == ratelimit.Take && (denied || r.Outcome == ratelimit.Denied)) {
+			r.At = 0
+		}
 	}
 	return results
 }

@@ -82,6 +82,9 @@ func appendTaken(undo, buckets []ratelimit.Bucket, results []ratelimit.Result, a
 		back.Op, back.Before, back.At = ratelimit.Undo, r.Before, r.At
 		undo = append(undo, back)
 		untake(b, r)
+		if b.Shadow {
+			r.At = 0 // as one that was only looked at
+		}
 	}
 	return undo
 }

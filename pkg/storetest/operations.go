@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -65,6 +66,25 @@ var operationTests = []test{
 		r := f.all(empty, full)
 		require.Equal(f, ratelimit.Denied, r[0].Outcome)
 		require.Equal(f, 8.0, r[1].Remaining)
+	}},
+	{name: "a shadow says whether it was charged", run: func(f *fixture) {
+		for _, tag := range []string{"same", "other"} {
+			enforced := f.take("enforced "+tag, TB(1, slow))
+			shadows := []ratelimit.Bucket{shadow(f.take("tokens", TB(9, slow))), shadow(f.take("log", SL(9, time.Hour)))}
+			for i := range shadows {
+				shadows[i].Key = f.keyIn(tag, fmt.Sprint("shadow ", tag, i))
+			}
+			charged, peek := f.all(enforced, shadows[0], shadows[1]), shadows[0]
+			looked := f.all(enforced, shadows[0], shadows[1])
+			require.Equal(f, ratelimit.Denied, looked[0].Outcome)
+			for i, s := range shadows {
+				require.NotZero(f, charged[i+1].At)
+				require.Zero(f, looked[i+1].At)
+				require.InDelta(f, 8, looked[i+1].Remaining, 0.01)
+				require.InDelta(f, 9, f.admitted(undo(s, charged[i+1])).Remaining, 0.01)
+			}
+			require.Zero(f, f.admitted(with(peek, ratelimit.Peek, 1)).At)
+		}
 	}},
 	{name: "refund is clamped", run: func(f *fixture) {
 		for _, b := range []ratelimit.Bucket{f.take("tokens", TB(5, slow)), f.take("log", SL(5, time.Hour))} {
