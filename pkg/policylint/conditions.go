@@ -92,6 +92,9 @@ func implies(p *policy.Policy, b, a *policy.Condition) bool {
 	}
 }
 
+// maxStarts bounds how many combinations of values are looked at.
+const maxStarts = 10_000
+
 // composable reports whether attributes that meet conditions can give, put together, a value that meets c.
 func composable(c *policy.Condition, literals, parts []string, conditions []policy.Condition) bool {
 	pattern := "(?s)^" + regexp.QuoteMeta(literals[0])
@@ -105,7 +108,7 @@ func composable(c *policy.Condition, literals, parts []string, conditions []poli
 		}
 		present = present && own != nil
 		pattern += partPattern(own) + regexp.QuoteMeta(literals[i+1])
-		if known = known && own != nil && own.Kind == policy.AnyOf; known {
+		if known = known && own != nil && own.Kind == policy.AnyOf && len(starts)*len(own.Values) <= maxStarts; known {
 			starts = extended(starts, own.Values, literals[i+1])
 		}
 	}

@@ -66,7 +66,7 @@ func Lint(o Options) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &linter{set: set, now: o.Now}
+	l := &linter{set: set, now: o.Now, told: map[place]bool{}}
 	if o.Now.IsZero() {
 		l.now = time.Now()
 	}
@@ -98,14 +98,21 @@ type linter struct {
 	envoy *envoy // nil: unknown
 	now   time.Time
 	found []Finding
+	told  map[place]bool
+}
+
+// place is where a rule has found something.
+type place struct {
+	rule Rule
+	pos  policy.Position
 }
 
 func (l *linter) add(rule Rule, severity Severity, pos policy.Position, hint, format string, args ...any) {
-	for _, f := range l.found {
-		if f.Rule == rule && f.Fault.Pos == pos {
-			return // one is enough for a place
-		}
+	at := place{rule, pos}
+	if l.told[at] {
+		return // one is enough for a place
 	}
+	l.told[at] = true
 	l.found = append(l.found, Finding{rule, severity, policy.Fault{Pos: pos, Hint: hint, Message: fmt.Sprintf(format, args...)}})
 }
 
