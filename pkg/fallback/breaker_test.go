@@ -297,7 +297,7 @@ func TestLateAnswers(t *testing.T) {
 		b := newBreakers()
 		b.open(errSlow)
 		late := func() {
-			b.Learn([]ratelimit.Bucket{take("a-1", tokens, policy.Open)}, []ratelimit.Result{{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore}})
+			b.Learn([]ratelimit.Bucket{take("a-1", tokens, policy.Open)}, []ratelimit.Result{{Outcome: ratelimit.Admitted, Source: ratelimit.FromStore}}, time.Now())
 		}
 		late()
 		b.call("a-1")

@@ -140,7 +140,7 @@ func (s *Store) Close() {
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
 	if s.shards.untroubled() && !s.local.owes() {
 		results = s.options.Store.Acquire(ctx, buckets, results)
-		s.local.watch(buckets, results)
+		s.local.watch(buckets, results, 0)
 		if failed(results) {
 			s.recover(buckets, results)
 		}
@@ -184,7 +184,7 @@ func (s *Store) acquireCarefully(ctx context.Context, buckets []ratelimit.Bucket
 	t.send(ctx)
 	t.record(sent)
 	t.hold()
-	s.local.watch(t.buckets, t.results)
+	s.local.watch(t.buckets, t.results, 0)
 	if failed(t.results) {
 		t.answer()
 	}

@@ -53,7 +53,10 @@ func newLocal(o *Options) *local {
 }
 
 // now is the time in nanoseconds since the day before the start: never 0.
-func (l *local) now() int64 { return int64(time.Since(l.began) + 24*time.Hour) }
+func (l *local) now() int64 { return l.clock(time.Now()) }
+
+// clock is what now was at a time.
+func (l *local) clock(t time.Time) int64 { return int64(t.Sub(l.began) + 24*time.Hour) }
 
 // leastWait is the shortest wait for a store that fails.
 const leastWait = time.Second

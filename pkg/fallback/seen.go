@@ -51,13 +51,17 @@ func newSeen(entries int) *seen {
 	return &seen{mask: uint64(sets - 1), sets: make([]seenSet, sets)}
 }
 
-// note remembers what a bucket has left at a time.
+// note remembers what a bucket has left at a time, unless something later is known.
 func (s *seen) note(id policy.Identity, remaining float64, at int64) {
 	set := &s.sets[id.A&s.mask]
 	set.mu.Lock()
+	defer set.mu.Unlock()
 	slot, oldest := 0, int64(math.MaxInt64)
 	for i := range set.slots {
 		if e := &set.slots[i]; e.tag == id.B {
+			if e.at > at {
+				return
+			}
 			slot = i
 			break
 		} else if e.at < oldest {
@@ -65,7 +69,6 @@ func (s *seen) note(id policy.Identity, remaining float64, at int64) {
 		}
 	}
 	set.slots[slot] = seenSlot{id.B, remaining, at}
-	set.mu.Unlock()
 }
 
 // forget makes a bucket one that was never seen.
@@ -102,29 +105,28 @@ func (s *seen) remaining(id policy.Identity, l *algorithm.Limits, at int64) floa
 	return l.Capacity
 }
 
-// Learn takes in what Store said to a call of which Acquire did not wait for the end. Shards that are kept from calls are asked by the next one: they
-// may be back.
-func (s *Store) Learn(buckets []ratelimit.Bucket, results []ratelimit.Result) {
-	s.local.watch(buckets, results)
+// Learn takes in what Store said to a call of which Acquire did not wait for the end. It was sent at that time: what Store has said of a bucket
+// to a call that ended later counts for more. Shards that are kept from calls are asked by the next one: they may be back.
+func (s *Store) Learn(buckets []ratelimit.Bucket, results []ratelimit.Result, sent time.Time) {
+	s.local.watch(buckets, results, s.local.clock(sent))
 	for i := range buckets {
 		s.shards.heard(buckets[i].Key.Bytes())
 	}
 }
 
-// watch learns from the store's answers. It is on the path of every decision.
-func (l *local) watch(buckets []ratelimit.Bucket, results []ratelimit.Result) {
+// watch learns from the store's answers, which hold at a time; 0: now. It is on the path of every decision.
+func (l *local) watch(buckets []ratelimit.Bucket, results []ratelimit.Result, at int64) {
 	if l.store == nil {
 		return
 	}
-	now := int64(0)
 	for i := range buckets {
 		b, r := &buckets[i], &results[i]
 		if b.OnFailure != policy.Local || r.Err != nil || r.Source != ratelimit.FromStore {
 			continue
 		}
-		if now == 0 {
-			now = l.now()
+		if at == 0 {
+			at = l.now()
 		}
-		l.seen.note(l.ids.Identify(b.Key.Bytes()), r.Remaining, now)
+		l.seen.note(l.ids.Identify(b.Key.Bytes()), r.Remaining, at)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -62,6 +63,38 @@ func TestSeenDenials(t *testing.T) {
 		h.set(true, false)
 		require.Equal(t, 2, drain(t, all[1], b))
 	})
+}
+
+// TestSeenLateReplies: a reply that comes late tells of the time when its call was sent. What was said later holds.
+func TestSeenLateReplies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		others uint64 // taken after the call was sent
+		refill float64
+		want   int // a quarter of what is left
+	}{
+		"nothing else is known":    {0, daily.Rate, 20},
+		"a later call left less":   {60, daily.Rate, 10},
+		"with what refilled since": {0, algorithm.RatePer(time.Second, 4), 21},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, l := newHub(), daily
+				l.Rate = tt.refill
+				s, b := h.instance(t, 0, 4), local("a", l)
+				sent := time.Now()
+				late := ask(h.Store, cost(b, 20))
+				time.Sleep(time.Second)
+				if tt.others > 0 {
+					ask(s, cost(b, tt.others-20))
+				}
+				h.set(true, false)
+				s.Learn([]ratelimit.Bucket{b}, late, sent)
+				first := ask(s, b)[0]
+				require.Equal(t, ratelimit.FromLocal, first.Source)
+				require.Equal(t, tt.want-1, int(first.Remaining+0.01))
+			})
+		})
+	}
 }
 
 // instant answers at once.

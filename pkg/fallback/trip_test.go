@@ -121,9 +121,11 @@ func TestWhatIsUndoable(t *testing.T) {
 			for range 3 {
 				f.Acquire(t.Context(), []ratelimit.Bucket{take("dead", tokens, policy.Open)}, nil)
 			}
-			f.Acquire(t.Context(), []ratelimit.Bucket{good, tt.other}, nil)
-			require.Equal(t, good.Key, last[0].Key)
-			require.Equal(t, tt.want, last[0].Undoable)
+			for _, asked := range []ratelimit.Bucket{good, shadow(good)} {
+				f.Acquire(t.Context(), []ratelimit.Bucket{asked, tt.other}, nil)
+				require.Equal(t, good.Key, last[0].Key)
+				require.Equal(t, tt.want, last[0].Undoable)
+			}
 		})
 	}
 }

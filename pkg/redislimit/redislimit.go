@@ -146,7 +146,7 @@ func (s *Store) redisOptions(o redisbackend.Options) redisbackend.Options {
 			onLate(c)
 		}
 		s.Cache.Learn(c.Buckets, c.Results, c.Queued)
-		s.Fallback.Learn(c.Buckets, c.Results)
+		s.Fallback.Learn(c.Buckets, c.Results, c.Queued)
 	}
 	o.OnUndo = func(buckets []ratelimit.Bucket) {
 		if onUndo != nil {
