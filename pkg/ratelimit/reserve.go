@@ -119,7 +119,8 @@ func (c *Call) charges() []charge {
 			continue // a shadow
 		}
 		h := charge{key: b.Key.Clone(), source: check.Result.Source, before: check.Result.Before, at: check.Result.At}
-		if check.Known {
+		onlyLookedAt := check.Shadow() && h.source == FromStore && h.at == 0
+		if check.Known && !onlyLookedAt {
 			h.cost = b.Cost
 		}
 		holds = append(holds, h)

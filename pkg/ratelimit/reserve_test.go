@@ -315,6 +315,32 @@ func TestReserveShadow(t *testing.T) {
 	}
 }
 
+// TestReserveShadowBesideAFailure: a shadow that was only looked at, since an enforced bucket failed, has been charged nothing.
+func TestReserveShadowBesideAFailure(t *testing.T) {
+	const key = "rl:{user:x}:trial:shadow"
+	policies := set(t, "policies:\n  - {id: trial, mode: shadow, key: [user], algorithm: token-bucket, capacity: 20, refillPerMinute: 60, onStoreFailure: open}\n")
+	for _, tt := range []struct {
+		name       string
+		at         int64
+		less, none []string
+	}{
+		{"charged", 1, []string{"undo 6 " + key}, []string{"undo 10 " + key}},
+		{"only looked at", 0, []string{"force 4 " + key}, nil},
+	} {
+		for actual, want := range map[uint64][]string{4: tt.less, 0: tt.none} {
+			t.Run(fmt.Sprint(tt.name, " ", actual), func(t *testing.T) {
+				s := &recorder{answers: map[string]ratelimit.Result{key: {Outcome: ratelimit.Admitted, Source: ratelimit.FromStore, Remaining: 3, At: tt.at}}}
+				l := ratelimit.New(ratelimit.Options{Store: s, Policies: policies})
+				r, err := l.Reserve(t.Context(), ratelimit.Request{Attributes: map[string]string{"user": "x"}, Cost: 10})
+				require.NoError(t, err)
+				_, err = r.Commit(t.Context(), actual)
+				require.NoError(t, err)
+				require.Equal(t, append([]string{"take 10 " + key}, want...), s.asked)
+			})
+		}
+	}
+}
+
 // TestReserveWhileTheStoreFails is about what is settled of buckets that others than the store have answered for.
 func TestReserveWhileTheStoreFails(t *testing.T) {
 	by := func(s ratelimit.Source) ratelimit.Result {
