@@ -110,7 +110,7 @@ func (t *Test) run(ctx context.Context, set *policy.Set, begin time.Time) policy
 	var at time.Duration
 	now := func() time.Time { return begin.Add(at) }
 	limiter := ratelimit.New(ratelimit.Options{
-		Store:    memorybackend.New(memorybackend.Options{MaxBuckets: maxCalls, Now: func() int64 { return at.Microseconds() }}),
+		Store:    memorybackend.New(memorybackend.Options{MaxBuckets: maxCalls, Now: func() int64 { return 1 + at.Microseconds() }}),
 		Policies: set.WithClock(now),
 	})
 	var faults policy.Faults
