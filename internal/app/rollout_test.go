@@ -19,7 +19,11 @@ import (
 
 // onEachStore runs a test on memory, on one Redis and, in the long form, on a cluster.
 func onEachStore(t *testing.T, policies string, test func(*testing.T, *instance, *redistest.Server)) {
-	t.Run("memory", func(t *testing.T) { test(t, start(t, policies), nil) })
+	t.Run("memory", func(t *testing.T) {
+		opts, log := options(t, policies)
+		opts.MaxBuckets = 10_000 // none has to be forgotten
+		test(t, launch(t, opts, log), nil)
+	})
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.StartStandalone(t)
 		test(t, onRedis(t, policies, server.URL()), server)
