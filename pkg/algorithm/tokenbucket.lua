@@ -101,7 +101,7 @@ if write or (longer and state and op ~= 6) then
   life = (life + ahead) / 1000
   if life < 1e14 then life = floor(life) + 2 else life = 1e14 end
   if not write then
-    if call('PTTL', key) < life then call('PEXPIRE', key, life) end
+    if missing > 0 and call('PTTL', key) < life then call('PEXPIRE', key, life) end -- one that is full may end
   elseif capacity >= 1099511627776 then
     call('SET', key, pack('<dI6BI7dI6', level, low, high, capacity, pace, math.min(ahead, 281474976710655)), 'PX', life)
   elseif ahead > 0 then
