@@ -337,6 +337,7 @@ func TestRemoteRun(t *testing.T) {
 		s.publish(text("later"))
 		s.changed()
 		time.Sleep(50 * time.Millisecond)
+		synctest.Wait() // the look may be due at this very moment
 		require.Equal(t, []string{"set last", "set later"}, s.heard())
 		require.InDelta(t, 20, s.looks()-before, 3, "a flood of notices in a second is no flood of looks")
 
