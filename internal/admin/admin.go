@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
-// Options are what the pages show. All are required, and called for each request.
+// Options are what the pages show. All but the last two are required, and called for each request.
 type Options struct {
 	// Ready says why the service must not get requests now; empty: it may.
 	Ready func() string
@@ -25,6 +26,18 @@ type Options struct {
 	Metrics http.Handler
 	// Explain serves /api/v1/explain.
 	Explain http.Handler
+	// Authorize says who makes a request that changes something; an error, which is shown to whoever asks, refuses it. Nil: nobody may.
+	Authorize func(*http.Request) (actor string, err error)
+	// ResolveKey finds the bucket that an id stands for, as the page shows ids in place of keys. Nil: no id stands for any.
+	ResolveKey func(id string) (KnownBucket, bool)
+}
+
+// KnownBucket is a bucket that decisions were about lately.
+type KnownBucket struct {
+	PolicyID string
+	Key      policy.Key
+	// Limits are those by which it was decided last. Zero: the policy's own.
+	Limits algorithm.Limits
 }
 
 // Status is the state of the service.
