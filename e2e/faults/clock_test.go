@@ -10,14 +10,21 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
-// TestPrimaryAheadKilled: kill -9 of a primary whose clock is an hour ahead of its replica's.
-func TestPrimaryAheadKilled(t *testing.T) {
+// labAhead is one in which the clock of the victim's primary is an hour ahead of all others.
+func labAhead(t *testing.T) *lab {
+	t.Helper()
 	l := newLab(t, labSetup{cluster: shared.Cluster(t)})
-	l.warm()
 	old := l.primary(victim)
 	require.NoError(t, old.SetClock(time.Hour))
 	t.Cleanup(func() { require.NoError(t, old.SetClock(0)) })
 	require.NoError(t, l.cluster.WaitReady(t.Context()))
+	return l
+}
+
+// TestPrimaryAheadKilled: kill -9 of a primary whose clock is an hour ahead of its replica's.
+func TestPrimaryAheadKilled(t *testing.T) {
+	l := labAhead(t)
+	l.warm()
 	r, s := l.suffer(l.start(l.mix), "kill -9", l.killVictim)
 	l.requireSteady(r, s, victim, unseenAt(r, s.From))
 }

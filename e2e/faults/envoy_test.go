@@ -29,7 +29,7 @@ policies:
 func TestPrimaryKilledBehindEnvoy(t *testing.T) {
 	e := &edge{lab: newLab(t, labSetup{cluster: shared.Cluster(t), instances: -1}), clients: make(chan *harness.Client, 64)}
 	e.start()
-	load := faults.StartLoad(faults.LoadOptions{PerSecond: 400, Next: e.next, Ask: e.request}, e.witness)
+	load := faults.StartLoad(faults.LoadOptions{PerSecond: perSecond, Next: e.next, Ask: e.request}, e.witness)
 	t.Cleanup(func() { load.Stop() })
 	r, s := e.suffer(load, "kill -9", e.killVictim)
 	e.show(r)

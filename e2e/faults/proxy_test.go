@@ -32,40 +32,55 @@ func behindProxies(t *testing.T) (*redistest.Cluster, map[*redistest.Server]*red
 	return cluster, proxies
 }
 
-// TestConnectionsSpoilt: what one primary says is late, lost, cut short, nonsense or an error, while the server itself is well. Each time its keys are
-// answered by the failure modes, and by the store again afterwards.
-func TestConnectionsSpoilt(t *testing.T) {
+// spoil is a way in which what a node says can be wrong while the server itself is well.
+type spoil struct {
+	name   string
+	reason string // in the metric; more than one may be
+	do     func(*redistest.Proxy)
+}
+
+// spoils are all of them.
+func spoils() []spoil {
+	say := func(reply string) func(*redistest.Proxy) { return func(p *redistest.Proxy) { p.Say(reply) } }
+	return []spoil{
+		{"replies 20 ms late", "timeout", func(p *redistest.Proxy) { p.Delay(20 * time.Millisecond) }},
+		{"replies lost after delivery", "timeout", (*redistest.Proxy).Lose},
+		{"replies cut in the middle", "connection", (*redistest.Proxy).Halve},
+		{"connections cut and refused", "dial", func(p *redistest.Proxy) { p.Refuse(); p.Cut() }},
+		{"garbage", "connection", say("!garbage")},
+		{"replies of another type", "reply", say("$3\r\nabc")},
+		{"OOM", "oom", say("-OOM command not allowed when used memory > 'maxmemory'.")},
+		{"LOADING", "loading", say("-LOADING Redis is loading the dataset in memory")},
+		{"READONLY", "readonly", say("-READONLY You can't write against a read only replica.")},
+		{"CLUSTERDOWN", "clusterdown", say("-CLUSTERDOWN The cluster is down")},
+		{"MASTERDOWN", "masterdown", say("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")},
+		{"BUSY", "busy", say("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")},
+		{"max clients", "maxclients", say("-ERR max number of clients reached")},
+		{"NOAUTH", "noauth", say("-NOAUTH Authentication required.")},
+		{"NOPERM", "noperm", say("-NOPERM this user has no permissions to run the 'evalsha' command")},
+		{"MISCONF", "misconf", say("-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.")},
+		{"WRONGTYPE", "wrongtype", say("-WRONGTYPE Operation against a key holding the wrong kind of value")},
+	}
+}
+
+// labBehindProxies is a lab that reaches its nodes through proxies. The one returned is that of the victim.
+func labBehindProxies(t *testing.T) (*lab, *redistest.Proxy) {
+	t.Helper()
 	cluster, proxies := behindProxies(t)
 	var urls []string
 	for _, p := range proxies {
 		urls = append(urls, p.URL())
 	}
 	l := newLab(t, labSetup{cluster: cluster, urls: urls})
+	return l, proxies[l.primary(victim)]
+}
+
+// TestConnectionsSpoilt: what one primary says is late, lost, cut short, nonsense or an error, while the server itself is well. Each time its keys are
+// answered by the failure modes, and by the store again afterwards.
+func TestConnectionsSpoilt(t *testing.T) {
+	l, p := labBehindProxies(t)
 	l.warm()
-	p := proxies[l.primary(victim)]
-	say := func(reply string) func() { return func() { p.Say(reply) } }
-	tests := []struct {
-		reason string // in the metric; more than one may be
-		spoil  func()
-	}{
-		{"timeout", func() { p.Delay(20 * time.Millisecond) }},
-		{"timeout", p.Lose},
-		{"connection", p.Halve},
-		{"dial", func() { p.Refuse(); p.Cut() }},
-		{"connection", say("!garbage")},
-		{"reply", say("$3\r\nabc")},
-		{"oom", say("-OOM command not allowed when used memory > 'maxmemory'.")},
-		{"loading", say("-LOADING Redis is loading the dataset in memory")},
-		{"readonly", say("-READONLY You can't write against a read only replica.")},
-		{"clusterdown", say("-CLUSTERDOWN The cluster is down")},
-		{"masterdown", say("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")},
-		{"busy", say("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")},
-		{"maxclients", say("-ERR max number of clients reached")},
-		{"noauth", say("-NOAUTH Authentication required.")},
-		{"noperm", say("-NOPERM this user has no permissions to run the 'evalsha' command")},
-		{"misconf", say("-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.")},
-		{"wrongtype", say("-WRONGTYPE Operation against a key holding the wrong kind of value")},
-	}
+	tests := spoils()
 	lasts, rest := 200*time.Millisecond, 700*time.Millisecond
 	if long() {
 		lasts, rest = 3*time.Second, 2*time.Second
@@ -75,14 +90,14 @@ func TestConnectionsSpoilt(t *testing.T) {
 	var spans []faults.Span
 	for _, test := range tests {
 		counted := l.sum("envoy_rls_unanswered_buckets_total", `reason="`+test.reason+`"`)
-		s := faults.Span{From: load.Mark(test.reason)}
-		test.spoil()
+		s := faults.Span{From: load.Mark(test.name)}
+		test.do(p)
 		time.Sleep(lasts)
 		p.Heal()
 		s.To = load.Mark("healed")
 		spans = append(spans, s)
 		time.Sleep(rest)
-		require.Greater(t, l.sum("envoy_rls_unanswered_buckets_total", `reason="`+test.reason+`"`), counted, "no metric tells of %s", test.reason)
+		require.Greater(t, l.sum("envoy_rls_unanswered_buckets_total", `reason="`+test.reason+`"`), counted, "no metric tells of %s", test.name)
 	}
 	r := load.Stop()
 	l.show(r)
@@ -91,7 +106,7 @@ func TestConnectionsSpoilt(t *testing.T) {
 	for n, s := range spans {
 		part := r.Between(faults.Span{From: s.From - rest/2, To: s.To + rest})
 		trouble := faults.Span{From: rest / 2, To: rest/2 + s.To - s.From}
-		t.Logf("%s: the store decides again %v after it can", tests[n].reason, part.Again(trouble.To, victim))
+		t.Logf("%s: the store decides again %v after it can", tests[n].name, part.Again(trouble.To, victim))
 		l.require(part.CheckTrace(trouble, victim), part.CheckAgain(trouble.To, victim, rest-200*time.Millisecond))
 		l.requireInTime(part, part.CheckAlone(trouble.To, victim, rest-100*time.Millisecond), part.CheckUntouched(trouble, others(victim)...))
 	}

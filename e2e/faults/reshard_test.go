@@ -32,21 +32,34 @@ func TestResharded(t *testing.T) {
 		moving = 10
 	}
 	l.warm()
-	load := l.start(func(n int) faults.Call {
-		tenant := l.tenants[n%shards][n/shards%tenantsPer]
-		return faults.Call{Shard: n % shards, Policy: "paired", Mode: "closed", Request: harness.Attributes("tenant", tenant)}
-	})
-	r, s := l.suffer(load, "slots move", func() {
-		for n, tenant := range l.tenants[victim][:moving] {
-			l.move(load, tenant, others(victim)[n%3], true)
-		}
-	})
+	load := l.start(l.pairs)
+	r, s := l.suffer(load, "slots move", func() { l.moveAway(load, moving) })
 	l.show(r)
 	t.Logf("the store decides about shard %d again %v after it can", victim, r.Again(s.To, victim))
 	l.require(r.CheckAnswered(), r.CheckModes(), r.CheckTrace(s, victim), r.CheckAgain(s.To, victim, time.Second))
 	l.requireInTime(r, r.CheckInTime(storeTimeout), r.CheckAlone(s.To, victim, 500*time.Millisecond), r.CheckUntouched(s, others(victim)...))
 	l.requireCounted(r)
-	for _, tenant := range l.tenants[victim][:moving] {
+	l.moveBack(load, moving)
+}
+
+// pairs asks about all tenants in turn, each with two buckets.
+func (l *lab) pairs(n int) faults.Call {
+	tenant := l.tenants[n%shards][n/shards%tenantsPer]
+	return faults.Call{Shard: n % shards, Policy: "paired", Mode: "closed", Request: harness.Attributes("tenant", tenant)}
+}
+
+// moveAway moves the slots of the victim's first tenants to the other primaries, each half for a moment.
+func (l *lab) moveAway(load *faults.Load, tenants int) {
+	l.Helper()
+	for n, tenant := range l.tenants[victim][:tenants] {
+		l.move(load, tenant, others(victim)[n%3], true)
+	}
+}
+
+// moveBack undoes it.
+func (l *lab) moveBack(load *faults.Load, tenants int) {
+	l.Helper()
+	for _, tenant := range l.tenants[victim][:tenants] {
 		l.move(load, tenant, victim, false)
 	}
 }
@@ -84,28 +97,40 @@ func (l *lab) requireCounted(r *faults.Record) {
 	}
 }
 
+// patientLab is one whose cluster has the timeout that is Redis's default: nobody is promoted soon.
+func patientLab(t *testing.T) *lab {
+	t.Helper()
+	return newLab(t, labSetup{cluster: redistest.StartCluster(t, redistest.Options{NodeTimeout: 15 * time.Second})})
+}
+
+// flap stops the victim's primary and lets it go on, a number of times. The spans are those in which it stood still.
+func (l *lab) flap(load *faults.Load, times int, down, up time.Duration) []faults.Span {
+	l.Helper()
+	node := l.primary(victim)
+	var spans []faults.Span
+	for range times {
+		s := faults.Span{From: load.Mark("SIGSTOP")}
+		require.NoError(l, node.Pause())
+		time.Sleep(down)
+		require.NoError(l, node.Resume())
+		s.To = load.Mark("SIGCONT")
+		spans = append(spans, s)
+		time.Sleep(up)
+	}
+	return spans
+}
+
 // TestFlapping: a primary that stands still and goes on again and again. Each time its keys are answered by the failure modes, and by the store again.
 func TestFlapping(t *testing.T) {
 	times, down, up := 3, 500*time.Millisecond, 900*time.Millisecond
 	if long() {
 		times, down, up = 15, 2*time.Second, 2*time.Second
 	}
-	// With the timeout as Redis has it by default, nobody is promoted.
-	l := newLab(t, labSetup{cluster: redistest.StartCluster(t, redistest.Options{NodeTimeout: 15 * time.Second})})
+	l := patientLab(t)
 	l.warm()
-	node := l.primary(victim)
 	load := l.start(l.mix)
 	time.Sleep(before)
-	var spans []faults.Span
-	for range times {
-		s := faults.Span{From: load.Mark("SIGSTOP")}
-		require.NoError(t, node.Pause())
-		time.Sleep(down)
-		require.NoError(t, node.Resume())
-		s.To = load.Mark("SIGCONT")
-		spans = append(spans, s)
-		time.Sleep(up)
-	}
+	spans := l.flap(load, times, down, up)
 	r := load.Stop()
 	for _, s := range spans[:times-1] {
 		part := r.Between(faults.Span{From: s.From - up/2, To: s.To + up})
