@@ -44,6 +44,8 @@ type lab struct {
 	fleet   []*harness.Instance
 	tenants [shards][]string
 	witness *faults.Witness
+
+	args, env []string // of the service
 }
 
 // labSetup says what a lab is like. The zero value of all but the cluster, or the server, is good.
@@ -88,8 +90,9 @@ func newLab(t *testing.T, s labSetup) *lab {
 	for _, url := range s.urls {
 		args = append(args, "--redis-url", url)
 	}
+	l.args, l.env = append(args, s.args...), s.env
 	for range cmp.Or(s.instances, 2) {
-		i, err := harness.StartInstance(ctx, service, append(args, s.args...), s.env)
+		i, err := harness.StartInstance(ctx, service, l.args, l.env)
 		require.NoError(t, err)
 		l.fleet = append(l.fleet, i)
 		t.Cleanup(i.Stop)
@@ -160,11 +163,19 @@ func (l *lab) start(next func(n int) faults.Call) *faults.Load {
 // warm waits until the store decides about every shard, which makes the connections.
 func (l *lab) warm() {
 	l.Helper()
-	for n := range len(l.fleet) * shards {
+	for _, i := range l.fleet {
+		l.warmOne(i)
+	}
+}
+
+// warmOne does so for one instance.
+func (l *lab) warmOne(i *harness.Instance) {
+	l.Helper()
+	for shard := range shards {
 		// Not one of those whose calls are counted.
-		request := harness.Attributes("mode", "closed", "tenant", tenantOf(n/len(l.fleet), "warm-"))
+		request := harness.Attributes("mode", "closed", "tenant", tenantOf(shard, "warm-"))
 		require.Eventually(l, func() bool {
-			a, err := l.askOne(l.Context(), n, request)
+			a, err := i.Ask(l.Context(), shard, request)
 			return err == nil && a.Source == "store"
 		}, patience, time.Millisecond)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,25 +82,31 @@ func (j *Journal) String() string {
 // it is ready and connected to. Another program may take a port before the service does: then others are tried. Whoever calls it calls
 // [Instance.Stop].
 func StartInstance(ctx context.Context, binary string, args, env []string) (*Instance, error) {
+	return StartInstanceAt(ctx, "127.0.0.1", func(args ...string) *exec.Cmd { return exec.Command(binary, args...) }, args, env)
+}
+
+// StartInstanceAt does so with the ports of another address, which has to be one where the command runs.
+func StartInstanceAt(ctx context.Context, host string, command func(args ...string) *exec.Cmd, args, env []string) (*Instance, error) {
 	for try := 1; ; try++ {
-		i, err := startInstance(ctx, binary, args, env)
+		i, err := startInstance(ctx, host, command, args, env)
 		if err == nil || try == 3 || !strings.Contains(err.Error(), "address already in use") {
 			return i, err
 		}
 	}
 }
 
-func startInstance(ctx context.Context, binary string, args, env []string) (*Instance, error) {
+func startInstance(ctx context.Context, host string, command func(args ...string) *exec.Cmd, args, env []string) (*Instance, error) {
 	i := &Instance{Log: &Journal{}}
 	for _, address := range []*string{&i.GRPC, &i.Admin, &i.Debug} {
 		port, err := FreePort()
 		if err != nil {
 			return nil, err
 		}
-		*address = "127.0.0.1:" + strconv.Itoa(port)
+		*address = net.JoinHostPort(host, strconv.Itoa(port))
 	}
+	i.Debug = net.JoinHostPort("127.0.0.1", i.Debug[strings.LastIndex(i.Debug, ":")+1:]) // never elsewhere
 	args = append(args[:len(args):len(args)], "--grpc-addr", i.GRPC, "--admin-addr", i.Admin, "--debug-addr", i.Debug)
-	cmd := exec.Command(binary, args...)
+	cmd := command(args...)
 	cmd.Env = append(os.Environ(), env...)
 	var err error
 	if i.Process, err = StartProcess("envoy-rls", cmd, i.Log); err != nil {

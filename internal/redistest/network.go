@@ -16,10 +16,13 @@ import (
 // Network has zone b of a cluster in a network namespace of its own, joined to the machine's by a bridge, so that it can be cut off. It needs
 // Linux and root, and is there until [Network.Close], also if the program that made it was killed: the next one to make a network removes those
 // of programs that have ended.
+//
+// A second link leads from here to zone b, which is never cut off: on it a test speaks with programs there. No node has an address on it.
 type Network struct {
-	name string // of the bridge, the namespace and the bridge's port
-	here string // the address of the bridge: zone a
-	away string // the address in the namespace: zone b
+	name   string // of the bridge, the namespace and the bridge's port
+	here   string // the address of the bridge: zone a
+	away   string // the address in the namespace: zone b
+	always string // the address in the namespace on the link that stays
 }
 
 // networkPrefix begins the names of all that networks are made of. The number of the process follows.
@@ -32,9 +35,10 @@ func NewNetwork(ctx context.Context) (*Network, error) {
 	}
 	third := rand.IntN(256)
 	n := &Network{
-		name: networkPrefix + strconv.Itoa(os.Getpid()),
-		here: fmt.Sprintf("10.213.%d.1", third),
-		away: fmt.Sprintf("10.213.%d.2", third),
+		name:   networkPrefix + strconv.Itoa(os.Getpid()),
+		here:   fmt.Sprintf("10.213.%d.1", third),
+		away:   fmt.Sprintf("10.213.%d.2", third),
+		always: fmt.Sprintf("10.214.%d.2", third),
 	}
 	port := n.port()
 	for _, command := range []string{
@@ -47,6 +51,11 @@ func NewNetwork(ctx context.Context) (*Network, error) {
 		"-n " + n.name + " addr add " + n.away + "/24 dev eth0",
 		"-n " + n.name + " link set eth0 up",
 		"-n " + n.name + " link set lo up",
+		"link add " + n.link() + " type veth peer name eth1 netns " + n.name,
+		"addr add " + strings.TrimSuffix(n.always, "2") + "1/24 dev " + n.link(),
+		"link set " + n.link() + " up",
+		"-n " + n.name + " addr add " + n.always + "/24 dev eth1",
+		"-n " + n.name + " link set eth1 up",
 	} {
 		if err := ip(ctx, command); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -75,6 +84,16 @@ func StartNetwork(t testing.TB) *Network {
 
 func (n *Network) port() string { return n.name + "b" }
 
+func (n *Network) link() string { return n.name + "c" }
+
+// Away is the address at which programs in zone b are reached from here, cut off or not.
+func (n *Network) Away() string { return n.always }
+
+// Command is a command that runs in a zone: a or b.
+func (n *Network) Command(zone, name string, args ...string) *exec.Cmd {
+	return n.command(zone, name, args)
+}
+
 // Close removes the network. Nothing of a cluster may run in it any more.
 func (n *Network) Close() error { return removeNetwork(context.Background(), n.name) }
 
@@ -83,6 +102,7 @@ func removeNetwork(ctx context.Context, name string) error {
 	var errs []error
 	for _, part := range []struct{ list, remove, name string }{
 		{listPorts, "link del ", name + "b"}, // its other end goes with it
+		{listPorts, "link del ", name + "c"},
 		{listSpaces, "netns del ", name},
 		{listBridges, "link del ", name},
 	} {
