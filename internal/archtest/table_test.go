@@ -7,7 +7,8 @@ var layers = map[string]int{
 
 	"pkg/policy": 1,
 
-	"pkg/ratelimit": 2,
+	"pkg/ratelimit":     2,
+	"internal/tlsfiles": 2,
 
 	"pkg/memorybackend": 3,
 	"pkg/redisbackend":  3,
@@ -37,6 +38,7 @@ var layers = map[string]int{
 	"internal/admin":   4,
 	"internal/explain": 4,
 
+	"internal/testcerts": 3,
 	"internal/childproc": 3,
 	"internal/redistest": 4,
 	"internal/pgtest":    4,

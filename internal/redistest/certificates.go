@@ -1,19 +1,14 @@
 package redistest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
-	"time"
+
+	"github.com/envoy-rls/envoy-rls/internal/testcerts"
 )
 
 // Certificates are the files of a run with TLS, in PEM. One authority signed both certificates.
@@ -55,69 +50,53 @@ func (c *Certificates) config(line func(string, ...any)) {
 	}
 }
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
 func newCertificates(dir string, clientsNeedOne bool) (*Certificates, error) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	c := &Certificates{
 		CA: in("ca.crt"), Cert: in("server.crt"), Key: in("server.key"), ClientCert: in("client.crt"), ClientKey: in("client.key"),
 		clientsNeedOne: clientsNeedOne,
 	}
-	var ca authority
-	signed, err := ca.issue("redistest authority", c.CA, in("ca.key"))
+	ca, err := testcerts.New("redistest authority")
 	if err != nil {
 		return nil, err
 	}
-	if _, err := signed.issue("redis-server", c.Cert, c.Key); err != nil {
-		return nil, err
-	}
-	_, err = signed.issue("client", c.ClientCert, c.ClientKey)
-	return c, err
+	return c, errors.Join(testcerts.Replace(c.CA, ca.PEM), issue(ca, c.Cert, c.Key), issue(ca, c.ClientCert, c.ClientKey))
 }
 
-// issue makes a key and a certificate for name, and writes both. Without a certificate of its own, the authority issues that.
-func (a *authority) issue(name, certFile, keyFile string) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func issue(ca *testcerts.Authority, certFile, keyFile string) error {
+	pair, err := ca.Issue(testcerts.Leaf{Name: "redistest"})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, err
-	}
-	cert := &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-
-		BasicConstraintsValid: true,
-	}
-	signer := a
-	if a.cert == nil {
-		cert.IsCA, cert.KeyUsage = true, x509.KeyUsageCertSign
-		signer = &authority{cert: cert, key: key}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, signer.cert, &key.PublicKey, signer.key)
-	if err != nil {
-		return nil, err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return &authority{cert: cert, key: key}, errors.Join(
-		writePEM(certFile, "CERTIFICATE", der), writePEM(keyFile, "PRIVATE KEY", keyDER))
+	return pair.Write(certFile, keyFile)
 }
 
-func writePEM(path, kind string, der []byte) error {
-	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+// RenewCertificates writes the files anew, signed by a new authority, and has the server take them. The old authority is still
+// trusted. Connections stay.
+func (s *Server) RenewCertificates(ctx context.Context) error {
+	ca, err := testcerts.New("redistest authority")
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(s.Files.CA)
+	if err != nil {
+		return err
+	}
+	set := func(args ...any) error {
+		_, err := s.Do(ctx, append([]any{"CONFIG", "SET"}, args...)...)
+		return err
+	}
+	// Nobody is shown a certificate before its signer is trusted.
+	for _, step := range []func() error{
+		func() error { return testcerts.Replace(s.Files.CA, append(old, ca.PEM...)) },
+		func() error { return set("tls-ca-cert-file", s.Files.CA) },
+		func() error { return issue(ca, s.Files.Cert, s.Files.Key) },
+		func() error { return set("tls-cert-file", s.Files.Cert, "tls-key-file", s.Files.Key) },
+		func() error { return issue(ca, s.Files.ClientCert, s.Files.ClientKey) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

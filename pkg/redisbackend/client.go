@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/envoy-rls/envoy-rls/internal/tlsfiles"
 )
 
 // client finds the node of a bucket and keeps the nodes.
@@ -19,6 +21,8 @@ type client struct {
 	sha     any           // of the script, as an argument that costs no allocation
 	dial    redis.Options // what all connections have in common, once started
 	began   time.Time
+
+	certificates atomic.Pointer[tlsfiles.Files] // nil: no TLS, or not started
 
 	life   context.Context // ends with close
 	end    context.CancelFunc
@@ -121,11 +125,11 @@ func (c *client) prepare() error {
 		WriteBufferSize:            buffer,
 	}
 	if c.target.tls {
-		config, err := o.TLS.config()
+		dialer, err := c.dialer()
 		if err != nil {
 			return err
 		}
-		c.dial.TLSConfig = config
+		c.dial.Dialer = dialer
 	}
 	return nil
 }

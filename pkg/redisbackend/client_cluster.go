@@ -81,7 +81,7 @@ func (c *client) clusterOptions() *redis.ClusterOptions {
 		ContextTimeoutEnabled:      true,
 		PoolSize:                   slotMapPoolSize,
 		PipelinePoolSize:           -1,
-		TLSConfig:                  d.TLSConfig,
+		Dialer:                     d.Dialer,
 		ClusterStateReloadInterval: reloadEvery,
 	}
 }
@@ -108,7 +108,7 @@ func (c *client) failover() *redis.FailoverOptions {
 		PipelinePoolSize:           -1,
 		ReadBufferSize:             d.ReadBufferSize,
 		WriteBufferSize:            d.WriteBufferSize,
-		TLSConfig:                  d.TLSConfig,
+		Dialer:                     d.Dialer,
 	}
 }
 

@@ -70,11 +70,15 @@ type Options struct {
 	OnReload func(Reason)
 }
 
-// TLSOptions are files in PEM form. The zero value trusts the system's certificates and shows none.
+// TLSOptions are files in PEM form. The zero value trusts the system's certificates and shows none. The files are read for each new
+// connection, so that they can be renewed at any time; files that cannot be used leave the old ones in force.
 type TLSOptions struct {
 	CAFile string // whose certificates are trusted instead of the system's
-	// CertFile and KeyFile are shown to the server. They are read for each new connection, so that they can be renewed at any time.
+	// CertFile and KeyFile are shown to the server.
 	CertFile, KeyFile string
+	// OnReload, if set, is told once when other files have come into force (nil), and once why files cannot be used. A connection that is being
+	// made waits for it.
+	OnReload func(error)
 	// ServerName is what the server's certificate must be for. Default: the host of the address.
 	ServerName string
 }

@@ -168,9 +168,9 @@ func TestTLSFilesAreReadAtTheStart(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, o := range map[string]redisbackend.TLSOptions{
-		"no such file":       {CAFile: none},
-		"none in " + empty:   {CAFile: empty},
-		"client certificate": {CertFile: empty, KeyFile: empty},
+		"no such file":         {CAFile: none},
+		"none in " + empty:     {CAFile: empty},
+		"certificate " + empty: {CertFile: empty, KeyFile: empty},
 	} {
 		s, err := redisbackend.New(redisbackend.Options{URLs: []string{"rediss://localhost"}, TLS: o})
 		require.NoError(t, err)

@@ -3,42 +3,38 @@ package redisbackend
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/envoy-rls/envoy-rls/internal/tlsfiles"
 )
 
-// config reads the files once, so that what is wrong with them is known at the start.
-func (o TLSOptions) config() (*tls.Config, error) {
-	config := &tls.Config{ServerName: o.ServerName, MinVersion: tls.VersionTLS12}
-	if o.CAFile != "" {
-		text, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("certificates to trust: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("certificates to trust: none in %s", o.CAFile)
-		}
-	}
-	if o.CertFile == "" {
-		return config, nil
-	}
-	if _, err := o.certificate(); err != nil {
+// dialer connects with TLS by what the files hold at that moment. What is wrong with them now is an error.
+func (c *client) dialer() (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+	o := &c.options.TLS
+	files, err := tlsfiles.New(tlsfiles.Options{CertFile: o.CertFile, KeyFile: o.KeyFile, CAFile: o.CAFile, OnReload: o.OnReload})
+	if err != nil {
 		return nil, err
 	}
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return o.certificate() }
-	return config, nil
+	c.certificates.Store(files)
+	plain := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		d := tls.Dialer{NetDialer: plain, Config: files.Client(o.ServerName)}
+		return d.DialContext(ctx, network, address)
+	}, nil
 }
 
-func (o TLSOptions) certificate() (*tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
+// CertificateExpiry is when the certificate that is shown to the servers ends, as its file has it now. Zero: there is none, or the store was
+// not started.
+func (s *Store) CertificateExpiry() time.Time {
+	if files := s.client.certificates.Load(); files != nil {
+		return files.Expiry()
 	}
-	return &c, nil
+	return time.Time{}
 }
 
 // credentials are asked for by go-redis for each new connection.
