@@ -24,6 +24,8 @@ var layers = map[string]int{
 	"pkg/policylint":    3,
 	"pkg/storetest":     3,
 
+	"internal/topkeys": 3,
+
 	"pkg/descriptors/descriptorstest": 4,
 
 	"pkg/idempotency/redisstore":      4,

@@ -29,6 +29,9 @@ func (k Key) String() string { return string(k.b) }
 // Clone is a copy that may be kept.
 func (k Key) Clone() Key { return Key{bytes.Clone(k.b)} }
 
+// CloneInto is Clone into the memory of old, which must not be used any more: it allocates only if that is too small.
+func (k Key) CloneInto(old Key) Key { return Key{append(old.b[:0], k.b...)} }
+
 // Part is one part of a key: an attribute and its canonical value.
 type Part struct{ Name, Value string }
 

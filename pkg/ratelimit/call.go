@@ -143,7 +143,7 @@ func (c *Call) conclude(began time.Duration) *Decision {
 			d.Allowed = false
 		}
 	}
-	d.InvalidIPs = c.attributes.InvalidIPs
+	d.InvalidIPs, d.Hits = c.attributes.InvalidIPs, c.hits
 	d.Took = c.limiter.now() - began
 	c.limiter.onDecision(d)
 	return d

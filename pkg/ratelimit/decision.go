@@ -36,6 +36,9 @@ type Decision struct {
 	Checks []Check
 	// Skipped are policies that matched but lacked a key attribute and do not insist on it.
 	Skipped []Skip
+	// Hits are the policies that apply, with the keys of their buckets, in file order: one for each of Checks and Skipped, unless it is a
+	// commit's, which has checks of what changed only. Nil in a decision that outlives its call, since keys do not.
+	Hits []policy.Hit
 	// DomainKnown is false if no policy file serves the request's domain.
 	DomainKnown bool
 	// Used has a bit for each of the request's groups that fed some policy, if only with its hash tag.
@@ -53,6 +56,7 @@ func (d *Decision) Clone() Decision {
 	c := *d
 	c.Checks = slices.Clone(d.Checks)
 	c.Skipped = slices.Clone(d.Skipped)
+	c.Hits = nil
 	return c
 }
 

@@ -1,0 +1,157 @@
+// Package topkeys finds the keys that each policy allows and denies most often, as of now: what somebody wants to know who is woken by an alert.
+//
+// It keeps a bounded number of keys, counts with a bounded error, and forgets what was long ago. A million distinct keys cost no more memory
+// than a hundred. Keys are shown in a hidden form only: see [Item].
+package topkeys
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
+)
+
+// HalfLife is after how many seconds, that is calls of Tick, a call counts half.
+const HalfLife = 30
+
+// fade is what a second leaves of a count: 0.5 to the power of 1/HalfLife.
+const fade = 0.977159968434245
+
+// MaxLists bounds the lists of keys: two for each policy, of those allowed and those denied. A list takes about 16 kB, and 80 kB if its keys are as
+// long as keys can be: 8 MB in all, 40 MB at most.
+const MaxLists = 512
+
+// forgotten is the weight below which a list makes room for another one.
+const forgotten = 0.01
+
+// Keys knows the busiest keys of each policy. Its methods are safe for concurrent use. Make one with New.
+type Keys struct {
+	seed    maphash.Seed
+	current atomic.Pointer[table]
+	skipped atomic.Uint64
+
+	mu    sync.Mutex // guards changes of lists, and byID
+	lists int
+	byID  map[string]*row
+}
+
+// table has the rows of one policy set.
+type table struct {
+	set  *policy.Set
+	rows []*row // by policy.Policy.Index
+}
+
+// row has the lists of one policy. They are made when there is something to list.
+type row struct {
+	allowed, denied atomic.Pointer[list]
+}
+
+// New makes Keys that count nothing until Use.
+func New() *Keys { return &Keys{seed: maphash.MakeSeed(), byID: map[string]*row{}} }
+
+// Use makes set the one whose decisions count. A policy that was in the set before it keeps its lists.
+func (k *Keys) Use(set *policy.Set) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	byID := make(map[string]*row, len(set.Policies()))
+	t := &table{set: set, rows: make([]*row, len(set.Policies()))}
+	for i, p := range set.Policies() {
+		r := k.byID[p.ID]
+		if r == nil {
+			r = &row{}
+		}
+		delete(k.byID, p.ID)
+		byID[p.ID], t.rows[i] = r, r
+	}
+	for _, gone := range k.byID {
+		k.drop(&gone.allowed)
+		k.drop(&gone.denied)
+	}
+	k.byID = byID
+	k.current.Store(t)
+}
+
+// drop forgets a list. It is called with mu held.
+func (k *Keys) drop(at *atomic.Pointer[list]) {
+	if at.Swap(nil) != nil {
+		k.lists--
+	}
+}
+
+// Count counts what a decision's policies said of its keys: takes and looks, not what was given back or reported later. It allocates nothing but
+// the lists. A decision by another set than the one in use, which was under way while that changed, is not counted.
+func (k *Keys) Count(d *ratelimit.Decision) {
+	t := k.current.Load()
+	if t == nil || t.set != d.Set {
+		return
+	}
+	check, skipped := 0, 0
+	for i := range d.Hits {
+		hit := &d.Hits[i]
+		if skipped < len(d.Skipped) && d.Skipped[skipped].Policy == hit.Policy && d.Skipped[skipped].Missing == hit.Missing {
+			skipped++
+			continue
+		}
+		if check == len(d.Checks) {
+			return
+		}
+		k.count(t, hit, &d.Checks[check])
+		check++
+	}
+}
+
+func (k *Keys) count(t *table, hit *policy.Hit, check *ratelimit.Check) {
+	key := hit.Key.Bytes()
+	if len(key) == 0 || hit.Policy != check.Policy || !check.Op.Deniable() {
+		return
+	}
+	at := &t.rows[hit.Policy.Index].allowed
+	switch check.Result.Outcome {
+	case ratelimit.Admitted:
+	case ratelimit.Denied:
+		at = &t.rows[hit.Policy.Index].denied
+	default: // it was not asked
+		return
+	}
+	l := at.Load()
+	if l == nil {
+		if l = k.list(at); l == nil {
+			k.skipped.Add(1)
+			return
+		}
+	}
+	l.add(maphash.Bytes(k.seed, key), hit)
+}
+
+// list makes the list that is to stand at a place, unless there are too many.
+func (k *Keys) list(at *atomic.Pointer[list]) *list {
+	if !k.mu.TryLock() {
+		return at.Load() // a decision does not wait for Tick
+	}
+	defer k.mu.Unlock()
+	if l := at.Load(); l != nil || k.lists == MaxLists {
+		return l
+	}
+	k.lists++
+	l := &list{}
+	at.Store(l)
+	return l
+}
+
+// Tick tells that a second has gone by: what was counted fades, and lists of which nothing is left make room for others.
+func (k *Keys) Tick() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.byID {
+		for _, at := range []*atomic.Pointer[list]{&r.allowed, &r.denied} {
+			if l := at.Load(); l != nil && l.decay() < forgotten {
+				k.drop(at)
+			}
+		}
+	}
+}
+
+// Uncounted is how many keys were not counted, since the start, for want of a list.
+func (k *Keys) Uncounted() uint64 { return k.skipped.Load() }
