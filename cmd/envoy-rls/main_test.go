@@ -59,6 +59,7 @@ func TestHelp(t *testing.T) {
 		{"test"},
 		{"explain"},
 		{"simulate"},
+		{"health"},
 		{"version"},
 		{"policies"},
 		{"policies", "push"},

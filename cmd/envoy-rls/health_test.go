@@ -1,0 +1,42 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHealth(t *testing.T) {
+	answers := map[string]http.HandlerFunc{
+		"ready": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ready\n")) },
+		"not ready: 503 Service Unavailable: stopping": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "stopping", http.StatusServiceUnavailable)
+		},
+		"deadline exceeded": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	}
+	for want, answer := range answers {
+		t.Run(want, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /readyz", answer)
+			service := httptest.NewServer(mux)
+			defer service.Close()
+			got := envoyRLS("", "health", "--addr", service.URL, "--timeout", "200ms")
+			if want == "ready" {
+				require.Equal(t, exitOK, got.code, got)
+				require.Equal(t, "ready\n", got.out)
+				return
+			}
+			require.Equal(t, exitFailed, got.code, got)
+			require.Contains(t, got.errout, want)
+			require.Empty(t, got.out)
+		})
+	}
+
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	got := envoyRLS("", "health", "--addr", gone.Listener.Addr().String())
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.errout, "connection refused")
+}
