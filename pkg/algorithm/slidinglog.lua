@@ -137,18 +137,22 @@ if capacity > 131072 then
   -- So many runs would take too much memory: a window has 65,536 stamps, and they are rounded up, never down.
   stamp = now + -now % math.ceil(pace / 65536)
 end
+if op == 7 then -- as of an empty log
+  a, b, c, d, e, f, g, h = 0, 0, 0, 0, 0, 0, 0, 37
+  state = pack('<BdI7I7I7I7', 108, capacity, pace, now, now - time, 0)
+end
 local keep, tail, note = f, nil, 0 -- runs up to keep stay and tail comes after them; what else is to be told
 local others, after, wait = 0, 3, 0 -- of several calls: what all but the first were charged; the record of one denied
 local first = a
-if op <= 2 or op == 5 then
+if op <= 2 or op == 5 or op == 7 then
   local charged = 0
-  if op == 5 then charged = math.min(cost, math.max(0, capacity - c)) elseif op == 1 and result == 1 then charged = cost * admitted end
+  if op >= 5 then charged = math.min(cost, math.max(0, capacity - c)) elseif op == 1 and result == 1 then charged = cost * admitted end
   if charged > 0 then
     if f > a and e == stamp then keep = f - 1 end
     c, d, e = c + charged, (d + charged) % wrap, stamp
     tail = pack('<I7I7', e, d)
   end
-  if op == 5 then
+  if op >= 5 then
     note = charged
   elseif result == 1 then
     note, others = stamp, charged - cost

@@ -87,6 +87,8 @@ elseif op == 5 then
   else
     level = b - math.min(cost, room)
   end
+elseif op == 7 then
+  level = capacity - math.min(cost, capacity)
 else
   call('DEL', key)
   a, c, write = capacity, 0, false

@@ -113,6 +113,9 @@ func (c *localCall) add(i int, id policy.Identity, b *ratelimit.Bucket, share al
 	if b.Limits.Capacity > 0 {
 		mine.Overdraft = math.Floor(b.Overdraft * share.Capacity / b.Limits.Capacity)
 	}
+	if b.Op == ratelimit.Put && b.Limits.Capacity > 0 {
+		mine.Cost = max(1, uint64(min(float64(b.Cost), b.Limits.Capacity)*share.Capacity/b.Limits.Capacity))
+	}
 	if b.Op.Deniable() && float64(b.Cost) > share.Capacity { // only looked at
 		mine.Op, mine.Cost, mine.Shadow = ratelimit.Peek, 1, true
 	}
@@ -184,7 +187,7 @@ func (l *local) account(c *localCall, j int, b *ratelimit.Bucket, denied bool, n
 		l.owe(c.ids[j], b, mine, r.Remaining, now)
 	case ratelimit.Refund:
 		l.debts.refundLocked(c.ids[j], b.Cost, r.Remaining, now)
-	case ratelimit.Reset:
+	case ratelimit.Reset, ratelimit.Put:
 		l.seen.forget(c.ids[j])
 		l.debts.forgiveLocked(c.ids[j])
 	default:

@@ -60,10 +60,16 @@ func (c *call) change(i int) {
 	}
 	cl.find()
 	s := cl.at()
-	if s == nil || b.Op == ratelimit.Reset || s.lapsed(cl.now) {
-		if s != nil {
-			cl.shard.dropLocked(int(cl.slot))
-		}
+	anew := b.Op == ratelimit.Reset || b.Op == ratelimit.Put
+	if s != nil && (anew || s.lapsed(cl.now)) {
+		cl.shard.dropLocked(int(cl.slot))
+		s = nil
+	}
+	switch {
+	case b.Op == ratelimit.Put:
+		c.put(i)
+		return
+	case s == nil:
 		r.Remaining = b.Limits.Capacity
 		return
 	}
@@ -92,6 +98,15 @@ func giveBackEntries(g *algorithm.Log, b *ratelimit.Bucket, now int64) {
 		return
 	}
 	g.Refund(b.Limits, b.Cost, now)
+}
+
+// put charges a bucket that was just forgotten.
+func (c *call) put(i int) {
+	b := &c.buckets[i]
+	overdraft := b.Overdraft
+	b.Overdraft = 0
+	c.force(i)
+	b.Overdraft = overdraft
 }
 
 // force charges what there is, or goes into debt.

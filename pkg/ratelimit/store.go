@@ -26,6 +26,9 @@ const (
 	Force
 	// Reset forgets the bucket: it is full again.
 	Reset
+	// Put forgets the bucket and charges Cost to the full one, up to its capacity: it has Capacity - Cost left then, whatever it had before.
+	// Never denied; what could not be charged is Result.Uncharged.
+	Put
 )
 
 // Deniable reports whether a call can be denied for want of what the operation asks for: a Take or Peek. The others are
@@ -59,7 +62,7 @@ type Bucket struct {
 }
 
 // Outcome is a store's answer about one bucket. The zero Outcome means that there is none: the bucket could not be decided
-// (see Err), or was not asked, since another one of the call was known to deny (Source FromCache, no Err).
+// (see Err), or was not asked, since another one of the call was known to deny (Source FromCache or FromBlocked, no Err).
 type Outcome uint8
 
 // The outcomes.
@@ -82,6 +85,7 @@ const (
 	FromClosed                       // denied, since the store did not answer
 	FromMissingKey                   // denied, since the request lacks an attribute of the key
 	FromNever                        // denied for ever: the cost is more than the bucket holds
+	FromBlocked                      // denied, since an operator has blocked the bucket
 )
 
 // String is the source as it appears in metrics and metadata.
@@ -94,7 +98,7 @@ func (s Source) String() string {
 
 var sourceNames = [...]string{
 	FromStore: "store", FromCache: "cache", FromLocal: "local", FromOpen: "open", FromClosed: "closed",
-	FromMissingKey: "missing-key", FromNever: "never",
+	FromMissingKey: "missing-key", FromNever: "never", FromBlocked: "blocked",
 }
 
 // Result is what became of one Bucket.
@@ -117,7 +121,7 @@ type Result struct {
 	// microseconds, which is not 0. At is 0 for a shadow Take that was only looked at: it has charged nothing, and is not to be undone.
 	Before float64
 	At     int64
-	// Uncharged is the part of a Force that found no room.
+	// Uncharged is the part of a Force or Put that found no room.
 	Uncharged uint64
 	// Err says why the bucket could not be decided. Every other field but Source is then meaningless.
 	Err error
@@ -129,7 +133,7 @@ type Store interface {
 	// the room (so that a caller that keeps its slice allocates nothing).
 	//
 	// All or none over the enforced (not Shadow) Take buckets: if any Take or Peek among the enforced is denied, no Take is
-	// charged, and the others still say what they have left. Force, Refund, Undo and Reset take no part in that: they are
+	// charged, and the others still say what they have left. Force, Refund, Undo, Reset and Put take no part in that: they are
 	// always carried out. A bucket that could not be decided carries Err, and the others their result, as if it had not been
 	// part of the call: if none of them is denied, what they took stands, and who answers for the failed ones gives it back if
 	// need be.

@@ -53,7 +53,7 @@ for i = 1, n do
   if shadow then op = op - 8 end
   x, y = 0, 0
   if op == 3 then x, y = unpack('<dd', ARGV[i], 27) elseif op == 5 then x = unpack('<d', ARGV[i], 27) end
-  if not (op >= 1 and op <= 6 and cost >= 1 and cost <= 9007199254740992 and capacity >= 0 and capacity < 1e15
+  if not (op >= 1 and op <= 7 and cost >= 1 and cost <= 9007199254740992 and capacity >= 0 and capacity < 1e15
       and pace >= 0 and pace < 1e16 and x > -1e16 and x < 1e16 and y > -1e16 and y < 1e16
       and (single or op <= 2 and not shadow)) then
     return redis.error_reply('ERR acquire: bad argument ' .. i)

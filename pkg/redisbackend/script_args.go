@@ -244,6 +244,9 @@ func readTokens(record string, b *ratelimit.Bucket) ratelimit.Result {
 	case ratelimit.Force:
 		s, r.Uncharged = s.Force(b.Limits, b.Cost, b.Overdraft, now)
 		r.Remaining = s.Remaining(b.Limits, now)
+	case ratelimit.Put:
+		s, r.Uncharged = algorithm.NewTokens(b.Limits, now).Force(b.Limits, b.Cost, 0, now)
+		r.Remaining = s.Level
 	default:
 		r.Remaining = b.Limits.Capacity
 	}
@@ -252,7 +255,7 @@ func readTokens(record string, b *ratelimit.Bucket) ratelimit.Result {
 
 // readLog reads what the script says of a sliding log: the entries in the window after the call, the stamp of the oldest
 // of them, a note, and the bucket's clock. The note is the stamp of the last entry that must leave (denied), that of the new
-// entries (a take), or how many were added (force).
+// entries (a take), or how many were added (force and put).
 func readLog(record string, b *ratelimit.Bucket) ratelimit.Result {
 	now := int64(float(record, 3))
 	r := start(record, b, now)
@@ -262,7 +265,7 @@ func readLog(record string, b *ratelimit.Bucket) ratelimit.Result {
 	}
 	note := float(record, 2)
 	switch {
-	case b.Op == ratelimit.Force:
+	case b.Op == ratelimit.Force || b.Op == ratelimit.Put:
 		r.Uncharged = b.Cost - uint64(note)
 	case r.Source == ratelimit.FromNever:
 	case record[0]%recordMarks == recordDenied:

@@ -111,7 +111,7 @@ func (w *walk) bucket(k int) ratelimit.Bucket {
 			}
 		}
 	case n == 12 && w.IntN(5) == 0 && (!w.logs || w.IntN(20) == 0):
-		b.Op = ratelimit.Reset
+		b.Op = pick(w, ratelimit.Reset, ratelimit.Put)
 	}
 	return b
 }

@@ -157,6 +157,10 @@ func (m *modelBucket) stepTokens(b *ratelimit.Bucket, denied, existed bool, time
 	case ratelimit.Refund:
 		m.tokens = m.tokens.Refund(l, b.Cost, time)
 		r.Remaining, m.wrote = m.tokens.Level, existed
+	case ratelimit.Put:
+		full := algorithm.Tokens{Level: l.Capacity, Clock: m.tokens.At(time)}
+		m.tokens, r.Uncharged = full.Force(l, b.Cost, 0, time)
+		r.Remaining, m.wrote = m.tokens.Level, true
 	default:
 		r.Remaining = l.Capacity
 	}
@@ -191,6 +195,12 @@ func (m *modelBucket) stepLog(b *ratelimit.Bucket, denied, existed bool, time in
 	case ratelimit.Refund:
 		g.Refund(l, b.Cost, time)
 		m.wrote = existed
+	case ratelimit.Put:
+		empty := algorithm.NewLog(make([]algorithm.Run, 1))
+		empty.Clock = g.At(time)
+		*g = empty
+		r.Uncharged = g.Force(l, b.Cost, time)
+		m.wrote = true
 	default:
 		*g = algorithm.NewLog(nil)
 	}

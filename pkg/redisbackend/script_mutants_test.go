@@ -92,6 +92,8 @@ var mutants = []struct {
 	{"merged: parts of a call", "floor(room / cost)", "room / cost", 1},
 	{"merged: a peek counts", "elseif op == 1 and admitted > 1 then", "elseif op <= 2 and admitted > 1 then", 1},
 	{"merged: a denial undone", "elseif op == 1 and admitted > 1 then", "elseif op == 1 then", 1},
+	{"tokens: put charges what there was", "level = capacity - math.min(cost, capacity)", "level = b - math.min(cost, b)", 1},
+	{"log: put keeps what there was", "if op == 7 then", "if false then", 1},
 	{"another bucket's state", "x, y, state, now, fits, stale, longer = s[7], s[8], s[9]", "x, y, state, now, fits, stale, longer = s[7], s[8], state", 1},
 }
 

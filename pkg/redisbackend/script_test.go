@@ -96,7 +96,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	for name, b := range map[string]ratelimit.Bucket{
 		"no cost":             change(func(b *ratelimit.Bucket) { b.Cost = 0 }),
 		"no op":               change(func(b *ratelimit.Bucket) { b.Op = 0 }),
-		"an op too many":      change(func(b *ratelimit.Bucket) { b.Op = ratelimit.Reset + 1 }),
+		"an op too many":      change(func(b *ratelimit.Bucket) { b.Op = ratelimit.Put + 1 }),
 		"no algorithm":        change(func(b *ratelimit.Bucket) { b.Limits.Kind = 0 }),
 		"another algorithm":   change(func(b *ratelimit.Bucket) { b.Limits.Kind = 100 }),
 		"capacity NaN":        change(func(b *ratelimit.Bucket) { b.Limits.Capacity = math.NaN() }),

@@ -137,7 +137,7 @@ func TestOnlyTheSameIsMerged(t *testing.T) {
 		{base, change("b", func(*ratelimit.Bucket) {})},
 		{change("b", func(*ratelimit.Bucket) {}), base},
 	}
-	for _, op := range []ratelimit.Op{ratelimit.Refund, ratelimit.Force, ratelimit.Reset, ratelimit.Undo} {
+	for _, op := range []ratelimit.Op{ratelimit.Refund, ratelimit.Force, ratelimit.Reset, ratelimit.Put, ratelimit.Undo} {
 		b := change(strconv.Itoa(int(op)), func(b *ratelimit.Bucket) { b.Op = op })
 		calls = append(calls, []ratelimit.Bucket{b}, []ratelimit.Bucket{b})
 	}

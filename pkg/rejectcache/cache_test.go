@@ -68,7 +68,7 @@ func TestDeniesByTheTimeOfSendingAndPromisesByThatOfReceipt(t *testing.T) {
 }
 
 func TestForgets(t *testing.T) {
-	ops := map[string]ratelimit.Op{"refund": ratelimit.Refund, "undo": ratelimit.Undo, "reset": ratelimit.Reset, "force": ratelimit.Force}
+	ops := map[string]ratelimit.Op{"refund": ratelimit.Refund, "undo": ratelimit.Undo, "reset": ratelimit.Reset, "put": ratelimit.Put, "force": ratelimit.Force}
 	for name, op := range ops {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(f *fixture, b ratelimit.Bucket) {

@@ -145,11 +145,19 @@ func (w *world) step(s step, admitted bool) answer {
 	case ratelimit.Undo:
 		w.undo(s)
 	case ratelimit.Reset:
-		w.states[s.bucket] = newWorld(w.shapes[s.bucket : s.bucket+1]).states[0]
+		w.forget(s.bucket)
+	case ratelimit.Put:
+		w.forget(s.bucket)
+		charged := min(s.cost, uint64(w.shapes[s.bucket].capacity))
+		w.charge(s.bucket, charged)
+		a.uncharged = s.cost - charged
 	}
 	a.left, a.reset = w.left(s.bucket), w.reset(s.bucket)
 	return a
 }
+
+// forget makes a bucket full.
+func (w *world) forget(i int) { w.states[i] = newWorld(w.shapes[i : i+1]).states[0] }
 
 func (w *world) left(i int) int64 {
 	if s := w.shapes[i]; s.kind == algorithm.SlidingLog {

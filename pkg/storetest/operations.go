@@ -127,6 +127,34 @@ var operationTests = []test{
 			require.Equal(f, 5, f.drain(b))
 		}
 	}},
+	{name: "put leaves what it says, whatever there was", run: func(f *fixture) {
+		for _, b := range []ratelimit.Bucket{f.take("tokens", TB(5, slow)), f.take("log", SL(5, time.Hour))} {
+			b.Overdraft = 4 // of no concern
+			for _, before := range []uint64{0, 2, 5} {
+				f.admitted(with(b, ratelimit.Reset, 1))
+				f.admitted(with(b, ratelimit.Force, before+1))
+				r := f.admitted(with(b, ratelimit.Put, 3))
+				require.Equal(f, 2.0, r.Remaining)
+				require.Zero(f, r.Uncharged)
+				require.Equal(f, 2, f.drain(b))
+			}
+			r := f.admitted(with(b, ratelimit.Put, 7))
+			require.Zero(f, r.Remaining)
+			require.Equal(f, uint64(2), r.Uncharged)
+			f.denied(b)
+			require.Equal(f, 4.0, f.admitted(with(f.take("new", b.Limits), ratelimit.Put, 1)).Remaining)
+			f.admitted(with(f.take("new", b.Limits), ratelimit.Reset, 1))
+		}
+	}},
+	{name: "put of another algorithm's bucket", run: func(f *fixture) {
+		b := f.take("a", TB(10, slow))
+		f.admitted(with(b, ratelimit.Take, 9))
+		b = under(b, SL(20, time.Hour))
+		require.Equal(f, 17.0, f.admitted(with(b, ratelimit.Put, 3)).Remaining)
+		b = under(b, TB(6, slow))
+		require.Equal(f, 1.0, f.admitted(with(b, ratelimit.Put, 5)).Remaining)
+		require.Equal(f, 1, f.drain(b))
+	}},
 	{name: "undo gives back what was taken", run: func(f *fixture) {
 		for _, b := range []ratelimit.Bucket{f.take("tokens", TB(9, slow)), f.take("log", SL(9, time.Hour))} {
 			b.Cost = 4
@@ -135,18 +163,18 @@ var operationTests = []test{
 			require.InDelta(f, 7, f.admitted(undo(b, r)).Remaining, 0.01)
 		}
 	}},
-	{name: "force, refund, undo and reset are carried out in a denied call", run: func(f *fixture) {
+	{name: "force, refund, undo, reset and put are carried out in a denied call", run: func(f *fixture) {
 		l := TB(9, slow)
 		drained := f.take("drained", TB(1, slow))
 		f.admitted(drained)
-		for _, n := range []string{"forced", "refunded", "undone", "reset"} {
+		for _, n := range []string{"forced", "refunded", "undone", "reset", "put"} {
 			f.admitted(with(f.take(n, l), ratelimit.Take, 5))
 		}
 		taken := f.admitted(f.take("undone", l))
 		r := f.all(with(f.take("forced", l), ratelimit.Force, 2), drained, with(f.take("refunded", l), ratelimit.Refund, 2),
-			undo(f.take("undone", l), taken), with(f.take("reset", l), ratelimit.Reset, 1))
+			undo(f.take("undone", l), taken), with(f.take("reset", l), ratelimit.Reset, 1), with(f.take("put", l), ratelimit.Put, 2))
 		require.Equal(f, ratelimit.Denied, r[1].Outcome)
-		for i, want := range map[int]float64{0: 2, 2: 6, 3: 4, 4: 9} {
+		for i, want := range map[int]float64{0: 2, 2: 6, 3: 4, 4: 9, 5: 7} {
 			require.Equal(f, ratelimit.Admitted, r[i].Outcome)
 			require.InDelta(f, want, r[i].Remaining, 0.01)
 		}
@@ -154,5 +182,6 @@ var operationTests = []test{
 		require.InDelta(f, 6, f.left(f.take("refunded", l)), 0.01)
 		require.InDelta(f, 4, f.left(f.take("undone", l)), 0.01)
 		require.InDelta(f, 9, f.left(f.take("reset", l)), 0.01)
+		require.InDelta(f, 7, f.left(f.take("put", l)), 0.01)
 	}},
 }

@@ -48,7 +48,7 @@ func drawShape(t *rapid.T, label string) shape {
 
 var operations = []ratelimit.Op{
 	ratelimit.Take, ratelimit.Take, ratelimit.Take, ratelimit.Take, ratelimit.Take,
-	ratelimit.Peek, ratelimit.Undo, ratelimit.Undo, ratelimit.Refund, ratelimit.Force, ratelimit.Reset,
+	ratelimit.Peek, ratelimit.Undo, ratelimit.Undo, ratelimit.Refund, ratelimit.Force, ratelimit.Reset, ratelimit.Put,
 }
 
 // taken is a Take that may be given back.
@@ -133,7 +133,7 @@ func remember(open [][]taken, steps []step, answers []answer, results []ratelimi
 		charged = charged && (answers[i].admitted || s.shadow)
 	}
 	for i, s := range steps {
-		if s.op == ratelimit.Reset {
+		if s.op == ratelimit.Reset || s.op == ratelimit.Put {
 			open[s.bucket] = nil
 		}
 		if s.op == ratelimit.Take && charged && answers[i].admitted {
