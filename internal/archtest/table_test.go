@@ -16,6 +16,7 @@ var layers = map[string]int{
 	"pkg/lease":         3,
 	"pkg/descriptors":   3,
 	"pkg/rlheaders":     3,
+	"pkg/blocklist":     3,
 	"pkg/rejectcache":   3,
 	"pkg/idempotency":   3,
 	"pkg/policysource":  3,

@@ -215,7 +215,7 @@ func TestLint(t *testing.T) {
 	s := set(t, "one", "two")
 	m.Use(s)
 	for o := ratelimit.Outcome(0); o <= ratelimit.Denied; o++ {
-		for src := ratelimit.Source(0); src <= ratelimit.FromNever; src++ {
+		for src := ratelimit.Source(0); src == 0 || src.String() != ""; src++ {
 			c := check(s.Policies()[0], o, src)
 			c.Missing, c.Result.Uncharged = "ip", 1
 			m.OnDecision(decision(s, true, c))

@@ -25,7 +25,7 @@ const (
 	outcomes = iota
 )
 
-const sources = int(ratelimit.FromNever) + 1
+const sources = int(ratelimit.FromBlocked) + 1
 
 func (o outcome) String() string {
 	return [outcomes]string{"unasked", "allowed", "denied", "shadow-allowed", "shadow-denied"}[o]

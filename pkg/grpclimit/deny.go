@@ -75,6 +75,8 @@ func description(c *ratelimit.Check) string {
 		return "the call costs more than this policy ever allows"
 	case ratelimit.FromClosed:
 		return "this policy's store does not answer"
+	case ratelimit.FromBlocked:
+		return "the caller is blocked"
 	}
 	return "nothing left for now"
 }

@@ -1,0 +1,5 @@
+//go:build race
+
+package blocklist_test
+
+const raceEnabled = true
