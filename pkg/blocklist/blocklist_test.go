@@ -219,7 +219,7 @@ func model(t *rapid.T, store ratelimit.Store, call []ratelimit.Bucket, blocked f
 }
 
 func BenchmarkNothingBlocked(b *testing.B) { benchmark(b, nil) }
-func BenchmarkOthersBlocked(b *testing.B) { benchmark(b, []blocklist.Block{block("other", time.Hour)}) }
+func BenchmarkOthersBlocked(b *testing.B)  { benchmark(b, []blocklist.Block{block("other", time.Hour)}) }
 
 func BenchmarkBlocked(b *testing.B) { benchmark(b, []blocklist.Block{block("a", time.Hour)}) }
 

@@ -224,7 +224,7 @@ func TestNoReconcile(t *testing.T) {
 
 // TestDebtOps: what is given back, reported or reset while the store fails changes what it is owed.
 func TestDebtOps(t *testing.T) {
-	const take, peek, refund, force, reset = ratelimit.Take, ratelimit.Peek, ratelimit.Refund, ratelimit.Force, ratelimit.Reset
+	const take, peek, refund, force, reset, put = ratelimit.Take, ratelimit.Peek, ratelimit.Refund, ratelimit.Force, ratelimit.Reset, ratelimit.Put
 	type op struct {
 		op   ratelimit.Op
 		cost uint64
@@ -243,6 +243,8 @@ func TestDebtOps(t *testing.T) {
 		{"a report", []op{{take, 3}, {force, 10}}, 87, 12},
 		{"a report of more than there is", []op{{force, 40}}, 75, 0},
 		{"a reset", []op{{take, 3}, {reset, 1}}, 100, 25},
+		{"a put", []op{{take, 3}, {put, 40}}, 100, 15},
+		{"a take after a put", []op{{take, 3}, {put, 40}, {take, 2}}, 98, 13},
 		{"a take after a reset", []op{{take, 3}, {reset, 1}, {take, 2}}, 98, 23},
 	}
 	for _, tt := range tests {

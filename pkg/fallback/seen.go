@@ -114,6 +114,26 @@ func (s *Store) Learn(buckets []ratelimit.Bucket, results []ratelimit.Result, se
 	}
 }
 
+// Replaced tells that somebody has given a bucket another state in Store, without this Store, and what it has left now: what was decided
+// locally before, and what Store was to be charged for it, counts no more.
+func (s *Store) Replaced(key policy.Key, remaining float64) { s.local.replaced(key, remaining, true) }
+
+// Refunded tells that somebody has given something back to a bucket in Store, without this Store, and what it has left now.
+func (s *Store) Refunded(key policy.Key, remaining float64) { s.local.replaced(key, remaining, false) }
+
+func (l *local) replaced(key policy.Key, remaining float64, forgive bool) {
+	if l.store == nil {
+		return
+	}
+	ids := []policy.Identity{l.ids.Identify(key.Bytes())}
+	defer l.debts.unlock(l.debts.lock(ids))
+	if forgive {
+		l.debts.forgiveLocked(ids[0])
+		l.ask([]ratelimit.Bucket{{Key: key, Op: ratelimit.Reset, Cost: 1}}, nil)
+	}
+	l.seen.note(ids[0], remaining, l.now())
+}
+
 // watch learns from the store's answers, which hold at a time; 0: now. It is on the path of every decision.
 func (l *local) watch(buckets []ratelimit.Bucket, results []ratelimit.Result, at int64) {
 	if l.store == nil {

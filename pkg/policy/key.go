@@ -26,6 +26,16 @@ func (k Key) Bytes() []byte { return k.b }
 // String is a copy of the key.
 func (k Key) String() string { return string(k.b) }
 
+// Hidden stands for the key where people look who may not see what is counted by: # and 12 hexadecimal digits of its SHA-256. The same key is
+// hidden the same way by every instance; who can guess a key can check the guess.
+func (k Key) Hidden() string { return HideKey(k.b) }
+
+// HideKey is the hidden form of a key's bytes.
+func HideKey(key []byte) string {
+	sum := sha256.Sum256(key)
+	return "#" + hex.EncodeToString(sum[:6])
+}
+
 // Clone is a copy that may be kept.
 func (k Key) Clone() Key { return Key{bytes.Clone(k.b)} }
 

@@ -1,12 +1,22 @@
 package policy
 
-// viewOf is the part of the set that the policy's file serves: its domain, or for a file without one the domains that no file names.
-func (s *Set) viewOf(p *Policy) *View { return s.View([]byte(p.Domain)) }
+// ViewOf is the part of the set that the policy's file serves: its domain, or for a file without one the domains that no file names.
+func (s *Set) ViewOf(p *Policy) *View { return s.View([]byte(p.Domain)) }
+
+// Policy is the policy with an id; nil if there is none.
+func (s *Set) Policy(id string) *Policy {
+	for _, p := range s.policies {
+		if p.ID == id {
+			return p
+		}
+	}
+	return nil
+}
 
 // Composed gives the template of an attribute that is composed of others, such as "{method} {path}", for requests that policy p of the set
 // decides: the texts around the parts, one more than parts. No parts: it is not composed.
 func (s *Set) Composed(p *Policy, attribute string) (literals, parts []string) {
-	for _, t := range s.viewOf(p).templates {
+	for _, t := range s.ViewOf(p).templates {
 		if s.attributes[t.attribute].name != attribute {
 			continue
 		}

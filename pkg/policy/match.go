@@ -92,11 +92,18 @@ func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int) []Hit {
 		}
 		hit.use(v, group)
 	}
+	a.identify(&hit, group)
+	return append(dst, hit)
+}
+
+// identify finds the key of a hit, or what is missing for it.
+func (a *Attributes) identify(hit *Hit, group int) {
+	p, c := hit.Policy, &hit.Policy.compiled
 	for _, id := range c.key {
 		v := a.value(id, group)
 		if v == nil {
 			hit.Missing = a.view.set.attributes[id].name
-			return append(dst, hit)
+			return
 		}
 		hit.use(v, group)
 	}
@@ -104,13 +111,21 @@ func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int) []Hit {
 		v := a.value(c.tag, group)
 		if v == nil {
 			hit.Missing = a.view.set.attributes[c.tag].name
-			return append(dst, hit)
+			return
 		}
 		hit.Tagging = v.groups
 	}
 	hit.Numbers = a.numbers(p, c, group)
 	hit.Key = a.key(p, c, group)
-	return append(dst, hit)
+}
+
+// Bucket is the bucket of a policy of the view for these attributes, as Match gives it, whether or not the policy's conditions hold: for
+// people who mean that bucket. Of an attribute with several values none counts.
+func (a *Attributes) Bucket(p *Policy) Hit {
+	a.compose()
+	hit := Hit{Policy: p, Numbers: &p.Numbers}
+	a.identify(&hit, anyGroup)
+	return hit
 }
 
 // use notes which groups gave v.

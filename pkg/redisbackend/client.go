@@ -36,7 +36,7 @@ type client struct {
 
 	calls sync.Pool // of *call
 
-	heartbeat heartbeat
+	errands errands
 }
 
 // routes lead from a slot to a node: always the same one, or that which the cluster names.
@@ -156,7 +156,7 @@ func (c *client) close() {
 	c.mu.Unlock()
 	c.end()
 	c.watch.Wait()
-	c.heartbeat.close()
+	c.errands.close()
 	var all sync.WaitGroup
 	for _, n := range nodes {
 		all.Go(n.close)

@@ -46,4 +46,6 @@ const TestClock = "clock"
 func Slot(key []byte) int { return int(slotOf(hashTag(key))) }
 
 // Patience is how long the store waits for a caller with this context.
-func (s *Store) Patience(ctx context.Context) time.Duration { return s.patience(ctx, time.Now()) }
+func (s *Store) Patience(ctx context.Context) time.Duration {
+	return patience(ctx, time.Now(), s.client.options.Timeout)
+}

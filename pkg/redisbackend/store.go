@@ -92,6 +92,18 @@ func (s *Store) Node(key []byte) string {
 // the failed ones gives it back, if need be. A take that was sent and not answered in time stays charged, if it was carried out, unless its error is
 // told to GiveBack. Each error is an *Error.
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	return s.acquire(ctx, s.client.options.Timeout, buckets, results)
+}
+
+// AcquirePatiently is Acquire for whoever is in no hurry, such as a person who changes a bucket: it waits for ConnectionTimeout at most, and
+// not for Timeout.
+func (s *Store) AcquirePatiently(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	return s.acquire(ctx, s.client.options.ConnectionTimeout, buckets, results)
+}
+
+func (s *Store) acquire(
+	ctx context.Context, most time.Duration, buckets []ratelimit.Bucket, results []ratelimit.Result,
+) []ratelimit.Result {
 	if cap(results) < len(buckets) {
 		results = make([]ratelimit.Result, len(buckets))
 	}
@@ -105,7 +117,7 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 	}
 	g := s.groups.Get().(*group)
 	began := time.Now()
-	g.begin(buckets, results, began, s.patience(ctx, began))
+	g.begin(buckets, results, began, patience(ctx, began, most))
 	if len(g.parts) == 1 {
 		g.send(ctx, 0, buckets)
 		g.finish(ctx)
@@ -119,9 +131,8 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 // answering is how much time before the end of a caller's context its answer should be there.
 const answering = 5 * time.Millisecond
 
-// patience is how long to wait for a caller.
-func (s *Store) patience(ctx context.Context, began time.Time) time.Duration {
-	most := s.client.options.Timeout
+// patience is how long to wait for a caller, at most for so long.
+func patience(ctx context.Context, began time.Time, most time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(began)
 		most = min(most, left-min(left/4, answering))

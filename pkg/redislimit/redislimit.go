@@ -57,6 +57,7 @@ type Store struct {
 	Cache    *rejectcache.Cache
 	Fleet    *fallback.Fleet
 
+	id       string
 	onAbsent func(error)
 	warmed   atomic.Bool
 	leave    context.CancelFunc
@@ -83,9 +84,9 @@ func New(o Options) (*Store, error) {
 	}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails: it ends the program instead
-	s.Redis = redis
+	s.Redis, s.id = redis, hex.EncodeToString(id[:])
 	s.Fleet = fallback.NewFleet(fallback.FleetOptions{
-		ID: hex.EncodeToString(id[:]), Life: instanceLife, Least: o.Instances,
+		ID: s.id, Life: instanceLife, Least: o.Instances,
 		Beat: func(ctx context.Context, id string) ([]string, error) { return redis.Beat(ctx, id, instanceLife) },
 	})
 	s.Fallback = fallback.New(s.fallbackOptions(&o))
@@ -96,6 +97,14 @@ func New(o Options) (*Store, error) {
 // Acquire implements [ratelimit.Store]. No result carries an error.
 func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
 	return s.Cache.Acquire(ctx, buckets, results)
+}
+
+// ID names this instance among those that use the same Redis: 16 hexadecimal digits, others after each start.
+func (s *Store) ID() string { return s.id }
+
+// Members asks Redis for the IDs of the instances that live, this one among them, 1,024 at most. It waits for a second at most.
+func (s *Store) Members(ctx context.Context) ([]string, error) {
+	return s.Redis.Beat(ctx, s.id, instanceLife)
 }
 
 // Start begins to connect, and waits until Redis answers, half a second at most: a Redis that is not there yet is no error, since policies
