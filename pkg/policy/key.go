@@ -36,6 +36,14 @@ func HideKey(key []byte) string {
 	return "#" + hex.EncodeToString(sum[:6])
 }
 
+// Tag is what stands in the braces: equal for the buckets of one tag, whatever their policies. The caller must not change it. Empty for
+// the zero Key.
+func (k Key) Tag() []byte {
+	_, rest, _ := bytes.Cut(k.b, []byte{'{'})
+	tag, _, _ := bytes.Cut(rest, []byte{'}'})
+	return tag
+}
+
 // Clone is a copy that may be kept.
 func (k Key) Clone() Key { return Key{bytes.Clone(k.b)} }
 

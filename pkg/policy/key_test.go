@@ -66,6 +66,15 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
+func TestKeyTag(t *testing.T) {
+	ip := policy.Part{Name: "ip", Value: "2001:db8::/64"}
+	one, two := policy.NewKey(ip, "one", policy.Part{Name: "username", Value: "a}b{c"}), policy.NewKey(ip, "two")
+	require.Equal(t, "ip:2001:db8::/64", string(one.Tag()))
+	require.Equal(t, one.Tag(), two.Tag())
+	require.Equal(t, "id:site", string(policy.NewKey(policy.Part{}, "site").Tag()))
+	require.Empty(t, policy.Key{}.Tag())
+}
+
 func TestKeyClone(t *testing.T) {
 	k := policy.NewKey(policy.Part{Name: "tenant", Value: "acme"}, "id")
 	text, c := k.String(), k.Clone()
