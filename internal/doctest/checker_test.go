@@ -65,7 +65,7 @@ func (c *checker) checkBlock(ctx context.Context, b block) error {
 			return b.errorf("not valid JSON")
 		}
 		return nil
-	case "text", "http":
+	case "text", "http", "promql":
 		if found := commandLike.FindString(b.body); found != "" {
 			return b.errorf("holds a command (%s): make it sh or console, so that it is run", strings.TrimSpace(found))
 		}

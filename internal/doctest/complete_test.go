@@ -2,8 +2,6 @@ package doctest
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -125,31 +122,10 @@ func TestDependenciesHaveAReason(t *testing.T) {
 	}
 }
 
-// Every metric that a service exports is in the reference, and every metric there is one that the code knows.
-func TestReferenceHasEveryMetric(t *testing.T) {
-	documented := listed(section(t, readFile(t, "README.md"), "Metrics"), regexp.MustCompile(`envoy_rls_\w+`))
-	var source strings.Builder
-	paths, err := filepath.Glob(filepath.Join(projectRoot, "internal/metrics/*.go"))
-	require.NoError(t, err)
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		source.Write(text)
-	}
-	for _, name := range documented {
-		require.Contains(t, source.String(), `"`+strings.TrimPrefix(name, "envoy_rls_")+`"`, "README lists a metric that does not exist")
-	}
-	exported := regexp.MustCompile(`(?m)^# TYPE (envoy_rls_\w+)`).FindAllStringSubmatch(scrape(t), -1)
-	require.NotEmpty(t, exported)
-	for _, match := range exported {
-		require.Contains(t, documented, match[1], "README does not list it")
-	}
-}
-
 // Every metric that another document names is in the reference.
 func TestDocumentsNameKnownMetrics(t *testing.T) {
 	name := regexp.MustCompile(`envoy_rls_\w+`)
-	documented := listed(section(t, readFile(t, "README.md"), "Metrics"), name)
+	documented := listed(readFile(t, "docs/metrics.md"), name)
 	require.Contains(t, readFile(t, "docs/operations.md"), "envoy_rls_", "alerts without metrics")
 	paths, err := documents(projectRoot)
 	require.NoError(t, err)
@@ -158,34 +134,6 @@ func TestDocumentsNameKnownMetrics(t *testing.T) {
 			require.Contains(t, documented, strings.TrimSuffix(found, "_bucket"), path)
 		}
 	}
-}
-
-// scrape starts a service and gives its metrics.
-func scrape(t *testing.T) string {
-	t.Helper()
-	admin := "127.0.0.1:" + freePort(t)
-	serve := exec.CommandContext(t.Context(), filepath.Join(binaries, "envoy-rls"), "serve", "--policies", "config/policies.yaml",
-		"--grpc-addr", "127.0.0.1:0", "--admin-addr", admin, "--debug-addr", "127.0.0.1:0")
-	serve.Dir, serve.Stderr = projectRoot, os.Stderr
-	require.NoError(t, serve.Start())
-	t.Cleanup(func() {
-		_ = serve.Process.Kill()
-		_ = serve.Wait() // killed: always an error
-	})
-	var text []byte
-	require.Eventually(t, func() bool {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+"/metrics", nil)
-		if err != nil {
-			return false
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false
-		}
-		text, err = io.ReadAll(response.Body)
-		return response.Body.Close() == nil && err == nil && response.StatusCode == http.StatusOK
-	}, 30*time.Second, 50*time.Millisecond)
-	return string(text)
 }
 
 // Every decision is in the index.

@@ -21,7 +21,6 @@ import (
 func set(t testing.TB, ids ...string) *policy.Set {
 	t.Helper()
 	var text strings.Builder
-	text.WriteString("policies:\n")
 	for i, id := range ids {
 		fmt.Fprintf(&text, "  - {id: '%s', key: [ip, username], hashTag: tenant, onMissingKey: skip, algorithm: token-bucket, capacity: 5, refillPerMinute: 5, onStoreFailure: open",
 			strings.ReplaceAll(id, "'", "''"))
@@ -30,11 +29,7 @@ func set(t testing.TB, ids ...string) *policy.Set {
 		}
 		text.WriteString("}\n")
 	}
-	file, err := policy.Parse("policies.yaml", []byte(text.String()))
-	require.NoError(t, err)
-	s, err := policy.NewSet([]*policy.File{file})
-	require.NoError(t, err)
-	return s
+	return load(t, text.String())
 }
 
 func decision(s *policy.Set, allowed bool, checks ...ratelimit.Check) *ratelimit.Decision {
@@ -71,16 +66,9 @@ func happened(t testing.TB, m *metrics.Metrics, names ...string) []string {
 // TestStartsAtZero: what can be known beforehand has a series before it happens, whatever else appears when it does.
 func TestStartsAtZero(t *testing.T) {
 	m := metrics.New(metrics.Options{})
-	load := func(policies string) *policy.Set {
-		file, err := policy.Parse("policies.yaml", []byte("policies:\n"+policies))
-		require.NoError(t, err)
-		s, err := policy.NewSet([]*policy.File{file})
-		require.NoError(t, err)
-		return s
-	}
 	const numbers = "algorithm: token-bucket, capacity: 5, refillPerMinute: 5, onStoreFailure: open"
-	s := load("  - {id: plain, key: [tenant, ip], hashTag: tenant, " + numbers + "}\n" +
-		"  - {id: usage, key: [], charge: postpaid, mode: shadow, " + numbers + "}\n")
+	s := load(t, "  - {id: plain, key: [tenant, ip], hashTag: tenant, "+numbers+"}\n"+
+		"  - {id: usage, key: [], charge: postpaid, mode: shadow, "+numbers+"}\n")
 	m.Use(s)
 	require.Equal(t, []string{
 		`decisions_total{outcome="allowed",policy="plain",source="store"} 0`,
@@ -96,7 +84,7 @@ func TestStartsAtZero(t *testing.T) {
 	d := decision(s, true)
 	d.Skipped = []ratelimit.Skip{{Policy: s.Policies()[0], Missing: "ip"}}
 	m.OnDecision(d)
-	m.Use(load("  - {id: plain, key: [username], " + numbers + "}\n"))
+	m.Use(load(t, "  - {id: plain, key: [username], "+numbers+"}\n"))
 	require.Equal(t, []string{
 		`missing_keys_total{attribute="ip",policy="plain"} 1`,
 		`missing_keys_total{attribute="username",policy="plain"} 0`,

@@ -40,7 +40,7 @@ func newNodes() *nodes {
 			Namespace: namespace,
 			Name:      "store_call_duration_seconds",
 			Help:      "How long a script call to the store took, from when it was ready to be sent until it was answered or given up.",
-			Buckets:   []float64{100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1},
+			Buckets:   []float64{50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1},
 		}, []string{"node"}),
 		late: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "store_late_replies_total", Help: "Replies to calls that had been given up.",

@@ -36,6 +36,8 @@ func (o outcome) String() string {
 type policies struct {
 	current atomic.Pointer[table]
 
+	spread *spread
+
 	mu   sync.Mutex
 	byID map[string]*counts // of the set in use: what a reload keeps goes on counting
 }
@@ -45,6 +47,8 @@ type table struct {
 	set      *policy.Set
 	loadedAt time.Time
 	rows     []*counts // by policy.Policy.Index
+	roles    []roles   // the same
+	spreads  bool      // some policy knows the address, and some the user name
 }
 
 // counts are one policy's counters.
@@ -52,7 +56,10 @@ type counts struct {
 	id        string
 	usual     atomic.Pointer[usual]
 	decisions [outcomes][sources]atomic.Uint64
+	charged   atomic.Uint64
 	uncharged atomic.Uint64
+	rule      atomic.Pointer[policy.Policy]
+	spread    peak // guarded by spread.mu
 	missing   atomic.Pointer[[]missing]
 }
 
@@ -73,6 +80,7 @@ type missing struct {
 var (
 	decisionsDesc = desc("decisions_total", "What each policy said about the requests that it applied to.", "policy", "outcome", "source")
 	missingDesc   = desc("missing_keys_total", "Requests that a policy matched, but that lacked an attribute of its key.", "policy", "attribute")
+	chargedDesc   = desc("charged_cost_total", "Cost that each policy's buckets were charged. What is given back later is not taken off.", "policy")
 	unchargedDesc = desc("uncharged_cost_total", "Cost reported after the fact that found no room in its bucket.", "policy")
 	setInfoDesc   = desc("policy_set_info", "Always 1; the label names the policy set in force.", "version")
 	setLoadedDesc = desc("policy_set_loaded_timestamp_seconds", "When the policy set in force was loaded.")
@@ -83,7 +91,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 }
 
-func newPolicies() *policies { return &policies{byID: map[string]*counts{}} }
+func newPolicies() *policies { return &policies{byID: map[string]*counts{}, spread: newSpread()} }
 
 // Use counts set as loaded and makes it the one that decisions are counted by. Call it before set decides: a policy that is in
 // the set before it and in set goes on counting, one that is not in set is counted no more.
@@ -96,7 +104,8 @@ func (p *policies) use(set *policy.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	byID := make(map[string]*counts, len(set.Policies()))
-	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, len(set.Policies()))}
+	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, len(set.Policies())), roles: make([]roles, len(set.Policies()))}
+	var all roles
 	for i, rule := range set.Policies() {
 		c := p.byID[rule.ID]
 		if c == nil {
@@ -104,9 +113,12 @@ func (p *policies) use(set *policy.Set) {
 		}
 		c.knowAttributes(rule)
 		c.usual.Store(usualOf(rule))
+		c.rule.Store(rule)
 		byID[rule.ID] = c
-		t.rows[i] = c
+		t.rows[i], t.roles[i] = c, rolesOf(rule)
+		all = roles{all.address || t.roles[i].address, all.name || t.roles[i].name}
 	}
+	t.spreads = all.address && all.name
 	p.byID = byID
 	p.current.Store(t)
 }
@@ -159,10 +171,13 @@ func (p *policies) count(d *ratelimit.Decision) {
 	}
 	for i := range d.Checks {
 		check := &d.Checks[i]
-		t.rows[check.Policy.Index].count(check)
+		t.rows[check.Policy.Index].count(check, d.Allowed)
 	}
 	for i := range d.Skipped {
 		t.rows[d.Skipped[i].Policy.Index].lack(d.Skipped[i].Missing)
+	}
+	if !d.Allowed {
+		p.spread.note(t, d)
 	}
 }
 
@@ -172,7 +187,7 @@ func (p *policies) countOther(d *ratelimit.Decision) {
 	defer p.mu.Unlock()
 	for i := range d.Checks {
 		if c := p.byID[d.Checks[i].Policy.ID]; c != nil {
-			c.count(&d.Checks[i])
+			c.count(&d.Checks[i], d.Allowed)
 		}
 	}
 	for i := range d.Skipped {
@@ -182,7 +197,7 @@ func (p *policies) countOther(d *ratelimit.Decision) {
 	}
 }
 
-func (c *counts) count(check *ratelimit.Check) {
+func (c *counts) count(check *ratelimit.Check, granted bool) {
 	o := unasked
 	switch check.Result.Outcome {
 	case ratelimit.Admitted:
@@ -194,6 +209,13 @@ func (c *counts) count(check *ratelimit.Check) {
 		o += shadowAllowed - allowed
 	}
 	c.decisions[o][check.Result.Source].Add(1)
+	switch {
+	case o == unasked || !check.Known: // no bucket was charged
+	case check.Op == ratelimit.Take && granted && check.Result.Outcome == ratelimit.Admitted:
+		c.charged.Add(check.Cost)
+	case check.Op == ratelimit.Force:
+		c.charged.Add(check.Cost - min(check.Cost, check.Result.Uncharged))
+	}
 	if check.Missing != "" {
 		c.lack(check.Missing)
 	}
@@ -210,7 +232,10 @@ func (c *counts) lack(attribute string) {
 
 // Describe implements prometheus.Collector.
 func (p *policies) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisionsDesc, missingDesc, unchargedDesc, setInfoDesc, setLoadedDesc, setSizeDesc} {
+	for _, d := range []*prometheus.Desc{decisionsDesc, missingDesc, chargedDesc, unchargedDesc, setInfoDesc, setLoadedDesc, setSizeDesc, spreadDesc} {
+		ch <- d
+	}
+	for _, d := range numbersDescs {
 		ch <- d
 	}
 }
@@ -229,7 +254,9 @@ func (p *policies) Collect(ch chan<- prometheus.Metric) {
 	gauge(setSizeDesc, float64(len(t.rows)))
 	for _, c := range t.rows {
 		c.collect(ch)
+		c.collectNumbers(ch)
 	}
+	p.spread.collect(t, ch)
 }
 
 func (c *counts) collect(ch chan<- prometheus.Metric) {
@@ -249,6 +276,7 @@ func (c *counts) collect(ch chan<- prometheus.Metric) {
 	for _, m := range *c.missing.Load() {
 		counter(missingDesc, m.n.Load(), slices.Contains(u.attributes, m.attribute), c.id, m.attribute)
 	}
+	counter(chargedDesc, c.charged.Load(), true, c.id)
 	counter(unchargedDesc, c.uncharged.Load(), u.uncharged, c.id)
 }
 
