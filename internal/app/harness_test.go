@@ -60,7 +60,7 @@ type instance struct {
 }
 
 // options are those of a service on free ports.
-func options(t *testing.T, policies string) (app.Options, *journal) {
+func options(t testing.TB, policies string) (app.Options, *journal) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))

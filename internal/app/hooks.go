@@ -22,19 +22,27 @@ func (a *App) hooks() rls.Hooks {
 			refused.log(slog.LevelWarn, "call refused", "reason", reason)
 		},
 		OnUnknownDomain: func(domain []byte) {
-			unknown.log(slog.LevelWarn, "no policy file serves the domain; the request was let through", "domain", shorten(domain))
+			if unknown.due(slog.LevelWarn) {
+				unknown.write(slog.LevelWarn, "no policy file serves the domain; the request was let through", "domain", shorten(domain))
+			}
 		},
 		OnUnmatched: func(domain []byte, n int) {
 			a.metrics.OnUnmatched(domain, n)
-			unmatched.log(slog.LevelDebug, "descriptors that feed no policy", "domain", shorten(domain), "descriptors", n)
+			if unmatched.due(slog.LevelDebug) {
+				unmatched.write(slog.LevelDebug, "descriptors that feed no policy", "domain", shorten(domain), "descriptors", n)
+			}
 		},
 		OnTruncated: func(domain []byte) {
 			a.metrics.OnTruncated(domain)
-			truncated.log(slog.LevelWarn, "more descriptors or entries than are read; decided by onStoreFailure", "domain", shorten(domain))
+			if truncated.due(slog.LevelWarn) {
+				truncated.write(slog.LevelWarn, "more descriptors or entries than are read; decided by onStoreFailure", "domain", shorten(domain))
+			}
 		},
 		OnLimitIgnored: func(domain []byte, n int) {
 			a.metrics.OnLimitIgnored(domain, n)
-			limits.log(slog.LevelWarn, "limits sent with descriptors are not used", "domain", shorten(domain), "descriptors", n)
+			if limits.due(slog.LevelWarn) {
+				limits.write(slog.LevelWarn, "limits sent with descriptors are not used", "domain", shorten(domain), "descriptors", n)
+			}
 		},
 	}
 }
@@ -106,11 +114,25 @@ type sparing struct {
 func (a *App) sparing() *sparing { return &sparing{to: a.log, since: time.Now()} }
 
 func (s *sparing) log(level slog.Level, message string, args ...any) {
+	if s.due(level) {
+		s.write(level, message, args...)
+	}
+}
+
+// due reports whether there is to be a line now, and counts what is kept quiet. Who asks before making the arguments makes none in vain.
+func (s *sparing) due(level slog.Level) bool {
+	if !s.to.Enabled(context.Background(), level) {
+		return false
+	}
 	now, next := int64(time.Since(s.since)), s.next.Load()
 	if now < next || !s.next.CompareAndSwap(next, now+int64(time.Second)) {
 		s.quiet.Add(1)
-		return
+		return false
 	}
+	return true
+}
+
+func (s *sparing) write(level slog.Level, message string, args ...any) {
 	s.to.Log(context.Background(), level, message, append(args, "unlogged", s.quiet.Swap(0))...)
 }
 
