@@ -41,6 +41,7 @@ var layers = map[string]int{
 	"internal/admin":   4,
 	"internal/explain": 4,
 
+	"internal/access":    3,
 	"internal/testcerts": 3,
 	"internal/childproc": 3,
 	"internal/redistest": 4,

@@ -157,11 +157,10 @@ func TestServerShowsWhatIsInTheFiles(t *testing.T) {
 			require.NoError(f, os.WriteFile(f.key, p.Key, 0o600))
 		},
 		"a directory behind a link": func(f *fixture, p testcerts.Pair) {
-			dir, err := os.MkdirTemp(filepath.Dir(f.cert), "..2030")
-			require.NoError(f, err)
+			dir := f.TempDir() // another one each time
 			require.NoError(f, p.Write(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")))
 			link := filepath.Join(filepath.Dir(f.cert), "..data")
-			require.NoError(f, os.Symlink(filepath.Base(dir), link+"_tmp"))
+			require.NoError(f, os.Symlink(dir, link+"_tmp"))
 			require.NoError(f, os.Rename(link+"_tmp", link))
 			for _, path := range []string{f.cert, f.key} {
 				require.NoError(f, os.Remove(path))
