@@ -20,8 +20,10 @@ import (
 
 // Options say what a Lab runs, and where. Every field without a comment about a default is needed.
 type Options struct {
-	EnvoyBinary   string
-	EnvoyConfig   string // the project's envoy.yaml
+	EnvoyBinary string
+	EnvoyConfig string // the project's envoy.yaml
+	// Configure, if set, makes the configuration of Envoy in place of EnvoyConfig.
+	Configure     func(EnvoySettings) (string, error)
 	ServiceBinary string
 	ServiceArgs   []string // further flags of envoy-rls serve; may be empty
 	Policies      string   // policy file or directory
@@ -163,15 +165,11 @@ func (l *Lab) StartService(ctx context.Context, i int) error {
 }
 
 func (l *Lab) startEnvoy(ctx context.Context) error {
-	shipped, err := os.ReadFile(l.Options.EnvoyConfig)
-	if err != nil {
-		return err
-	}
 	settings := EnvoySettings{Listen: l.Options.Listen, Admin: l.Options.EnvoyAdmin, Upstream: l.Options.Upstream, Timeout: l.Options.EnvoyTimeout}
 	for _, at := range l.Options.Services {
 		settings.Services = append(settings.Services, at.GRPC)
 	}
-	config, err := settings.Render(string(shipped))
+	config, err := l.Options.configure(settings)
 	if err != nil {
 		return err
 	}
@@ -191,6 +189,17 @@ func (l *Lab) startEnvoy(ctx context.Context) error {
 		}
 		return l.healthy(ctx)
 	}, l.Envoy)
+}
+
+func (o *Options) configure(s EnvoySettings) (string, error) {
+	if o.Configure != nil {
+		return o.Configure(s)
+	}
+	shipped, err := os.ReadFile(o.EnvoyConfig)
+	if err != nil {
+		return "", err
+	}
+	return s.Render(string(shipped))
 }
 
 // healthy tells whether Envoy has found every instance of the service healthy.
