@@ -1,7 +1,6 @@
 package doctest
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,45 +40,6 @@ func listed(text string, pattern *regexp.Regexp) []string {
 	}
 	slices.Sort(words)
 	return slices.Compact(words)
-}
-
-// Every field that the schema of policy files knows is in the reference, and nothing else is.
-func TestReferenceHasEveryField(t *testing.T) {
-	var schema any
-	require.NoError(t, json.Unmarshal([]byte(readFile(t, "config/policies.schema.json")), &schema))
-	fields := map[string]bool{}
-	collectProperties(schema, fields)
-	require.Contains(t, fields, "onStoreFailure", "the walk through the schema is wrong")
-	require.Contains(t, fields, "ipv6Prefix", "the walk through the schema is wrong")
-
-	reference := listed(section(t, readFile(t, "README.md"), "Policy reference"), regexp.MustCompile(`\w+`))
-	for _, field := range reference {
-		require.Contains(t, fields, field, "README lists a field that no policy file can have")
-	}
-	for field := range fields {
-		if field != "comment" && field != "until" { // of an override; in docs/policies.md
-			require.Contains(t, reference, field, "README does not list it")
-		}
-	}
-}
-
-// collectProperties gathers the names below every "properties" of a JSON Schema.
-func collectProperties(node any, names map[string]bool) {
-	switch node := node.(type) {
-	case map[string]any:
-		if properties, ok := node["properties"].(map[string]any); ok {
-			for name := range properties {
-				names[name] = true
-			}
-		}
-		for _, child := range node {
-			collectProperties(child, names)
-		}
-	case []any:
-		for _, child := range node {
-			collectProperties(child, names)
-		}
-	}
 }
 
 // Every flag of serve is in the reference, and nothing else is.

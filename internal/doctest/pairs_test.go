@@ -127,7 +127,7 @@ func TestPoliciesAndEnvoyOfReadmeFit(t *testing.T) {
 	var envoy snippet
 	require.NoError(t, yaml.Unmarshal([]byte(readmeYAML(t, "Envoy")), &envoy))
 	own := filepath.Join(t.TempDir(), "policies.yaml")
-	require.NoError(t, os.WriteFile(own, []byte(readmeYAML(t, "Policy reference")), 0o600))
+	require.NoError(t, os.WriteFile(own, []byte(readmeYAML(t, "Policies")), 0o600))
 	shipped := filepath.Join(projectRoot, "config/policies.yaml")
 
 	get := func(plan string) request {
