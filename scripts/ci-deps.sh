@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests drive from outside: the real Envoy, the third-party parsers of header fields, and redis-server and PostgreSQL, which
-# come from the system's packages.
+# Installs what the tests drive from outside: the real Envoy, the third-party parsers of header fields, kustomize and the schemas of Kubernetes, and
+# redis-server and PostgreSQL, which come from the system's packages.
 set -euo pipefail
 # shellcheck source=scripts/ci-lib.sh
 . "$(dirname "$0")/ci-lib.sh"
@@ -23,3 +23,5 @@ install postgres postgresql
 if [ "$(id -u)" -eq 0 ] && [ "$(uname)" = Linux ]; then install ip iproute2; fi
 "$ROOT/scripts/install-envoy.sh"
 "$ROOT/scripts/install-checkers.sh"
+"$ROOT/scripts/install-python.sh" kubernetes-validate
+"$ROOT/scripts/ci-tools.sh" kustomize

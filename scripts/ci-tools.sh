@@ -2,7 +2,7 @@
 # Installs the Go tools of this project at pinned versions into .tools/bin, through the Go module proxy. A tool that is
 # there at the right version, built by the Go in use, is left alone.
 #
-#   scripts/ci-tools.sh [golangci-lint | gofumpt | govulncheck]...     default: all three
+#   scripts/ci-tools.sh [golangci-lint | gofumpt | govulncheck | kustomize]...     default: the first three
 set -euo pipefail
 # shellcheck source=scripts/ci-lib.sh
 . "$(dirname "$0")/ci-lib.sh"
@@ -14,6 +14,7 @@ package_of() {
   case $1 in
   golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0 ;;
   gofumpt) echo mvdan.cc/gofumpt@v0.12.0 ;;
+  kustomize) echo sigs.k8s.io/kustomize/kustomize/v5@v5.7.1 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.9.0 ;;
   *)
     echo "unknown tool: $1" >&2
