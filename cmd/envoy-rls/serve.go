@@ -17,7 +17,8 @@ import (
 )
 
 var serveFlags = []string{
-	"policy-source", "policies", "policy-dsn-file", "policy-kept-file", "grpc-addr", "admin-addr", "debug-addr", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
+	"policy-source", "policies", "policy-dsn-file", "policy-kept-file", "grpc-addr", "admin-addr", "debug-addr", "grpc-tls-cert-file", "grpc-tls-key-file", "grpc-tls-client-ca-file",
+	"admin-tls-cert-file", "admin-tls-key-file", "admin-tls-client-ca-file", "admin-token-file", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
 	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "log-format", "log-level",
 }
 
@@ -58,7 +59,8 @@ log; only a wrong command line or environment is told in plain text.`,
 	policyFlags(cmd, &opts, &source)
 	flags.StringVar(&opts.GRPCAddr, "grpc-addr", ":8081", "where Envoy calls")
 	flags.StringVar(&opts.AdminAddr, "admin-addr", ":8080", "health, metrics and status over HTTP")
-	flags.StringVar(&opts.DebugAddr, "debug-addr", "127.0.0.1:6060", "profiles (pprof); empty for none")
+	flags.StringVar(&opts.DebugAddr, "debug-addr", "127.0.0.1:6060", "profiles (pprof), on loopback only; empty for none")
+	securityFlags(cmd, &opts)
 	flags.Var(&store, "store", "where buckets live")
 	flags.IntVar(&opts.MaxBuckets, "max-buckets", 4_000_000, "how many buckets the memory store keeps")
 	redisFlags(cmd, &opts, &mode)

@@ -5,8 +5,10 @@ package admin
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -162,15 +164,31 @@ func Handler(o Options) http.Handler {
 	return mux
 }
 
-// DebugHandler serves the profiles of net/http/pprof. They show memory: never where others can reach it.
+// DebugHandler serves the profiles of net/http/pprof. They show too much for others: it answers those only
+// who ask for this machine by an address of loopback, or as localhost.
 func DebugHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/cmdline", http.NotFound) // there may be a password in it
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r.Host) { // a page elsewhere that has made its name one of this machine
+			fail(w, http.StatusForbidden, "want an address of loopback, or localhost, as the host")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback tells whether the host of a request is this machine by its address, or localhost.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // Server is an HTTP server for h whose clients cannot hold on to it for long. An answer may take writeTimeout; 0: any time.

@@ -28,9 +28,14 @@ type Options struct {
 	// PolicyDSNFile holds the connection string of the database, if that is the source, and PolicyKeptFile is where the last good policies are kept
 	// for a start without it; empty: nowhere.
 	PolicyDSNFile, PolicyKeptFile string
-	// GRPCAddr, AdminAddr and DebugAddr are what to listen on: host:port. Port 0: any free one. DebugAddr may be empty: no
+	// GRPCAddr, AdminAddr and DebugAddr are what to listen on: host:port. Port 0: any free one. DebugAddr must be of loopback, or empty: no
 	// profiles.
 	GRPCAddr, AdminAddr, DebugAddr string
+	// GRPCTLS and AdminTLS are for TLS on those addresses.
+	GRPCTLS, AdminTLS TLSOptions
+	// AdminTokenFile has the tokens of those who may change things by the admin address. Empty: none; then only a client certificate will do, if
+	// AdminTLS asks for one.
+	AdminTokenFile string
 	// Store is where buckets live: "memory" (the default) or "redis".
 	Store string
 	// Redis says where that is, if it is the store.
@@ -66,6 +71,7 @@ type App struct {
 	metrics *metrics.Metrics
 	stores
 	policies
+	security
 	store   ratelimit.Store // what decides: with all that stands in front of where buckets live
 	limiter *ratelimit.Limiter
 	service *rls.Service
@@ -101,6 +107,7 @@ func New(opts Options) (*App, error) {
 		ReloadFailing: func() bool { return a.source.Status().Err != nil },
 	}
 	a.storeMetrics(&counting)
+	a.securityMetrics(&counting)
 	if opts.PolicySource == sourcePostgres {
 		counting.Source = a.sourceState
 	}
@@ -119,7 +126,7 @@ const mostInstances = 1024
 
 func (o *Options) complete() error {
 	var faults []error
-	faults = append(faults, o.completePolicies())
+	faults = append(faults, o.completePolicies(), o.checkSecurity())
 	if o.Store == "" {
 		o.Store = storeMemory
 	}

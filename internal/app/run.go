@@ -152,6 +152,7 @@ func (a *App) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	a.warnOfSecrets()
 	// In the order in which they are stopped last.
 	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startStore, a.startGRPC, a.startSource} {
 		if err := start(); err != nil {
@@ -188,12 +189,16 @@ func (a *App) Stop(ctx context.Context) error {
 }
 
 func (a *App) startGRPC() error {
+	withTLS, err := a.grpcTLS()
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", a.opts.GRPCAddr)
 	if err != nil {
 		return fmt.Errorf("grpc-addr: %w", err)
 	}
 	a.grpcAddr = listener.Addr()
-	server := grpc.NewServer(rls.ServerOptions()...)
+	server := grpc.NewServer(append(rls.ServerOptions(), withTLS...)...)
 	rls.Register(server, a.service)
 	healthpb.RegisterHealthServer(server, a.health)
 	reflection.Register(server)
@@ -231,12 +236,19 @@ func (a *App) stopGRPC(ctx context.Context, server *grpc.Server) error {
 }
 
 func (a *App) startAdmin() error {
+	gate, err := a.openGate()
+	if err != nil {
+		return err
+	}
 	handler := admin.Handler(admin.Options{
-		Ready: a.notReady, Set: a.source.Set, Status: a.status, Metrics: a.metrics.Handler(),
+		Ready: a.notReady, Set: a.source.Set, Status: a.status, Metrics: a.metrics.Handler(), Authorize: gate.Authorize,
 		Explain: explain.Handler(a.source.Set, a.store),
 	})
-	var err error
-	a.adminAddr, err = a.startHTTP("admin-addr", a.opts.AdminAddr, admin.Server(handler, 30*time.Second))
+	server := admin.Server(a.guard(handler), 30*time.Second)
+	if server.TLSConfig, err = a.adminTLS(); err != nil {
+		return err
+	}
+	a.adminAddr, err = a.startHTTP("admin-addr", a.opts.AdminAddr, server)
 	return err
 }
 
@@ -254,8 +266,13 @@ func (a *App) startHTTP(name, addr string, server *http.Server) (net.Addr, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	server.ErrorLog = a.httpLog(useAdmin)
+	serve := server.Serve
+	if server.TLSConfig != nil {
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
 	done := a.serve(name, func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

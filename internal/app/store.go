@@ -34,6 +34,9 @@ func (o *RedisOptions) given() bool {
 	return len(o.URLs) > 0 || o.Mode != "" || o.PoolSize != 0 || o.PasswordFile+o.CAFile+o.CertFile+o.KeyFile != ""
 }
 
+// certificates tells whether there are files for TLS.
+func (o *RedisOptions) certificates() bool { return o.CAFile+o.CertFile != "" }
+
 // stores is where buckets live: one of memory and shared is not nil.
 type stores struct {
 	cache  *rejectcache.Cache // in front of either
@@ -73,9 +76,10 @@ func (a *App) redisOptions() redisbackend.Options {
 	failures := a.sparing()
 	return redisbackend.Options{
 		URLs: o.URLs, Mode: redisbackend.Mode(o.Mode), PoolSize: o.PoolSize, Timeout: a.opts.StoreTimeout,
-		PasswordFile: o.PasswordFile, TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile},
-		OnCall: func(c *redisbackend.Call) { a.metrics.OnStoreCall(c.Node, c.Took, c.Merged) },
-		OnLate: func(c *redisbackend.Call) { a.metrics.OnLateReply(c.Node) },
+		PasswordFile: o.PasswordFile,
+		TLS:          redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, OnReload: a.certificatesChanged(useRedis)},
+		OnCall:       func(c *redisbackend.Call) { a.metrics.OnStoreCall(c.Node, c.Took, c.Merged) },
+		OnLate:       func(c *redisbackend.Call) { a.metrics.OnLateReply(c.Node) },
 		OnFailure: func(f *redisbackend.Failure) {
 			a.metrics.OnStoreFailure(f.Error.Node, string(f.Error.Reason), f.Took)
 			if f.Undo {

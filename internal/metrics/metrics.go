@@ -31,6 +31,8 @@ type Options struct {
 	Shared func() Shared
 	// ReloadFailing, if set, tells at each scrape whether the policy files say something that could not be loaded.
 	ReloadFailing func() bool
+	// Security says what there is to count of TLS and of who may change things.
+	Security Security
 	// Source, if set, gives the state of the database that policies come from at each scrape.
 	Source func() Source
 }
@@ -49,6 +51,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	policies *policies
 	shared   shared
+	security security
 
 	duration      prometheus.Histogram
 	allowed       prometheus.Counter
@@ -83,6 +86,7 @@ func New(o Options) *Metrics {
 	)
 	m.countRequests()
 	m.countReloads()
+	m.countSecurity(o.Security)
 	m.registry.MustRegister(buildInfo(o))
 	if o.Store != nil {
 		m.registry.MustRegister(newStoreCollector(o.Store))

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ func everything() metrics.Options {
 		Shared:        func() metrics.Shared { return metrics.Shared{} },
 		ReloadFailing: func() bool { return false },
 		Source:        func() metrics.Source { return metrics.Source{} },
+		Security:      metrics.Security{Certificates: func() map[string]time.Time { return nil }},
 	}
 }
 

@@ -25,9 +25,9 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Leaf says what a certificate is like. It is good for a server on loopback and for a client.
+// Leaf says what a certificate is like. It is good for a server on loopback, for one of that name, and for a client.
 type Leaf struct {
-	Name     string
+	Name     string    // a host's, or empty
 	URI      string    // a further name; may be empty
 	NotAfter time.Time // zero: in a day
 }
@@ -62,6 +62,9 @@ func (a *Authority) Issue(l Leaf) (Pair, error) {
 		return Pair{}, err
 	}
 	cert.DNSNames, cert.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	if l.Name != "" {
+		cert.DNSNames = append(cert.DNSNames, l.Name)
+	}
 	if l.URI != "" {
 		uri, err := url.Parse(l.URI)
 		if err != nil {
