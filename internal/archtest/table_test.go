@@ -43,6 +43,7 @@ var layers = map[string]int{
 
 	"internal/access":    3,
 	"internal/testcerts": 3,
+	"internal/accuracy":  3,
 	"internal/childproc": 3,
 	"internal/sizing":    3,
 	"internal/redistest": 4,
