@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -37,6 +39,24 @@ func NewUnderTestClock(t testing.TB, o Options) (*Store, error) {
 	source := strings.NewReplacer("ARGV[#KEYS + 1]", "call('GET', '"+TestClock+"')", "ARGV[n + 2]", "ARGV[n + 1]").
 		Replace(underTestClock(t, script.source).source)
 	return newStore(o, codec{newScript(source), appendArgs, readReply})
+}
+
+// NewMutant makes a store whose script has the first occurrence of each text replaced by the one that follows it.
+func NewMutant(t testing.TB, o Options, changes ...string) (*Store, error) {
+	t.Helper()
+	s := script
+	for i := 0; i < len(changes); i += 2 {
+		s = mutant(t, s.source, changes[i], changes[i+1], 1)
+	}
+	return newStore(o, codec{s, appendArgs, readReply})
+}
+
+// mutant has the n-th occurrence of a text (from 1) replaced by another.
+func mutant(t testing.TB, source, from, to string, n int) luaScript {
+	t.Helper()
+	parts := strings.SplitN(source, from, n+1)
+	require.Len(t, parts, n+1, "the script no longer has this text")
+	return newScript(strings.Join(parts[:n], from) + to + parts[n])
 }
 
 // TestClock is a key of a server.
