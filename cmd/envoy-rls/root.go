@@ -89,6 +89,6 @@ Exit codes:
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newSimulate(), newHealth(), newVersion())
+	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newSimulate(), newBench(), newHealth(), newVersion())
 	return root
 }

@@ -52,6 +52,10 @@ var layers = map[string]int{
 	"internal/app":      5,
 	"internal/simulate": 5,
 
+	"internal/bench":        3,
+	"internal/bench/report": 4,
+	"internal/bench/lab":    5,
+
 	"cmd/envoy-rls": 6,
 
 	"internal/archtest": 6,
@@ -82,9 +86,12 @@ var modules = map[string][]string{
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend", "pkg/idempotency/redisstore"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
 	"google.golang.org/genproto/googleapis/rpc":    {"pkg/grpclimit"},
-	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app"},
-	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "pkg/grpclimit", "internal/app", "cmd/envoy-rls"},
-	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "cmd/envoy-rls"},
+	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app", "internal/bench", "internal/bench/lab"},
+	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "pkg/grpclimit", "internal/app", "internal/bench", "cmd/envoy-rls"},
+	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "internal/bench/lab", "cmd/envoy-rls"},
+	"github.com/HdrHistogram/hdrhistogram-go":      {"internal/bench"},
+	"golang.org/x/sync":                            {"internal/bench/lab"},
+	"golang.org/x/sys":                             {"internal/bench/lab"},
 
 	"github.com/anishathalye/porcupine":        {testOnly},
 	"github.com/santhosh-tekuri/jsonschema/v6": {testOnly},

@@ -12,11 +12,12 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/envoy-rls/envoy-rls/internal/bench"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/policytest"
 )
 
-// checkYAML tells by a block's top-level keys what it is: a policy file, a whole Envoy configuration or a part of one.
+// checkYAML tells by a block's top-level keys what it is: tests, a scenario of the benchmark, a policy file, a whole Envoy configuration or a part of one.
 func (c *checker) checkYAML(ctx context.Context, b block) error {
 	var content map[string]any
 	if err := yaml.Unmarshal([]byte(b.body), &content); err != nil {
@@ -28,6 +29,13 @@ func (c *checker) checkYAML(ctx context.Context, b block) error {
 			return b.errorf("%w", err)
 		}
 		return nil
+	case content["calls"] != nil:
+		scenario, err := bench.Parse(b.file, policy.Text{Path: b.file, Data: []byte(b.body)})
+		if err != nil {
+			return b.errorf("%w", err)
+		}
+		b.body = scenario.Policies
+		return checkPolicies(b)
 	case content["policies"] != nil:
 		return checkPolicies(b)
 	case content["resources"] != nil: // secrets of Envoy's, which e2e uses

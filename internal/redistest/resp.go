@@ -18,11 +18,7 @@ func (e ReplyError) Error() string { return string(e) }
 
 // roundTrip sends one command on conn and reads its reply: a string, an int64, a []any or nil. Elements of an array may be a ReplyError.
 func roundTrip(ctx context.Context, conn net.Conn, in *bufio.Reader, args []any) (any, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(replyTimeout)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetDeadline(deadline(ctx)); err != nil {
 		return nil, err
 	}
 	if _, err := conn.Write(encode(args)); err != nil {
@@ -36,6 +32,60 @@ func roundTrip(ctx context.Context, conn net.Conn, in *bufio.Reader, args []any)
 		return nil, e
 	}
 	return reply, nil
+}
+
+// Conn is one connection to a server, for one caller at a time. Make one with [Server.Dial].
+type Conn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// Dial connects to the server, with its password if it has one.
+func (s *Server) Dial(ctx context.Context) (*Conn, error) {
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{conn, bufio.NewReader(conn)}
+	if s.o.Password != "" {
+		if _, err := roundTrip(ctx, conn, c.in, []any{"AUTH", s.o.Password}); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Pipeline sends commands at once and reads the reply to each: a string, an int64, a []any, nil or a [ReplyError]. Without a deadline in ctx it
+// waits 10 s for all.
+func (c *Conn) Pipeline(ctx context.Context, commands [][]any) ([]any, error) {
+	var all []byte
+	for _, args := range commands {
+		all = append(all, encode(args)...)
+	}
+	if err := c.SetDeadline(deadline(ctx)); err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(all); err != nil {
+		return nil, err
+	}
+	replies := make([]any, 0, len(commands))
+	for range commands {
+		reply, err := readReply(c.in)
+		if err != nil {
+			return nil, err
+		}
+		replies = append(replies, reply)
+	}
+	return replies, nil
+}
+
+// deadline is that of ctx, or one for a single reply.
+func deadline(ctx context.Context) time.Time {
+	if at, ok := ctx.Deadline(); ok {
+		return at
+	}
+	return time.Now().Add(replyTimeout)
 }
 
 func encode(args []any) []byte {

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -65,18 +64,12 @@ func (s *Server) Do(ctx context.Context, args ...any) (any, error) {
 }
 
 func (s *Server) do(ctx context.Context, args []any) (any, error) {
-	conn, err := s.dial(ctx)
+	conn, err := s.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	in := bufio.NewReader(conn)
-	if s.o.Password != "" {
-		if _, err := roundTrip(ctx, conn, in, []any{"AUTH", s.o.Password}); err != nil {
-			return nil, err
-		}
-	}
-	return roundTrip(ctx, conn, in, args)
+	return roundTrip(ctx, conn, conn.in, args)
 }
 
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {

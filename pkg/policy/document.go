@@ -2,6 +2,8 @@ package policy
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -70,6 +72,29 @@ func (n *Node) String() string {
 		return ""
 	}
 	return n.Text
+}
+
+// CheckFields tells what keeps n from being a mapping of known names, each at most once. what is what n describes, such as "a test".
+func (n *Node) CheckFields(what string, known []string) Faults {
+	if n.Kind != Mapping {
+		return Faults{newFault(n.Pos, "", "%s is written as name: value, not as %s", what, n.Kind)}
+	}
+	var faults Faults
+	seen := map[string]bool{}
+	for _, f := range n.Fields {
+		switch {
+		case !slices.Contains(known, f.Name):
+			hint := DidYouMean(f.Name, known)
+			if hint == "" {
+				hint = "the fields are " + strings.Join(known, ", ")
+			}
+			faults = append(faults, newFault(f.Pos, hint, "%s has no field %q", what, f.Name))
+		case seen[f.Name]:
+			faults = append(faults, newFault(f.Pos, "", "%q is written twice", f.Name))
+		}
+		seen[f.Name] = true
+	}
+	return faults
 }
 
 // ParseDocument reads one YAML document as [Parse] does: one file, text, of a shape that can be read safely. aliases allows what

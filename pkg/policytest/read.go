@@ -2,9 +2,7 @@ package policytest
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
@@ -52,25 +50,8 @@ func (r *reader) fault(pos policy.Position, hint, format string, args ...any) {
 
 // fields checks that n is a mapping of known names, each at most once.
 func (r *reader) fields(n *policy.Node, what string, known []string) bool {
-	if n.Kind != policy.Mapping {
-		r.fault(n.Pos, "", "%s is written as name: value, not as %s", what, n.Kind)
-		return false
-	}
-	seen := map[string]bool{}
-	for _, f := range n.Fields {
-		switch {
-		case !slices.Contains(known, f.Name):
-			hint := policy.DidYouMean(f.Name, known)
-			if hint == "" {
-				hint = "the fields are " + strings.Join(known, ", ")
-			}
-			r.fault(f.Pos, hint, "%s has no field %q", what, f.Name)
-		case seen[f.Name]:
-			r.fault(f.Pos, "", "%q is written twice", f.Name)
-		}
-		seen[f.Name] = true
-	}
-	return true
+	r.faults = append(r.faults, n.CheckFields(what, known)...)
+	return n.Kind == policy.Mapping
 }
 
 func (r *reader) read(root *policy.Node) {
