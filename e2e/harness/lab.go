@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,9 @@ type Options struct {
 	EnvoyAdmin string           // host:port
 	Upstream   string           // host:port
 	Services   []ServiceAddress // one instance of envoy-rls for each
+
+	// AdminTLS is by what the admin addresses are asked, if they have TLS. Nil: they have none.
+	AdminTLS func() *tls.Config
 
 	EnvoyTimeout time.Duration // how long Envoy waits for the service; 0: as configured
 	Denials      io.Writer     // gets a line for each denial; may be nil
@@ -159,9 +163,17 @@ func (l *Lab) StartService(ctx context.Context, i int) error {
 	}
 	l.Services[i] = p
 	return Until(ctx, "envoy-rls to be ready", func() error {
-		_, err := Get(ctx, "http://"+at.Admin+"/readyz")
+		_, err := l.AdminPage(ctx, i, "/readyz")
 		return err
 	}, p)
+}
+
+// AdminPage is a page of the admin address of instance i.
+func (l *Lab) AdminPage(ctx context.Context, i int, path string) (string, error) {
+	if l.Options.AdminTLS != nil {
+		return GetTLS(ctx, "https://"+l.Options.Services[i].Admin+path, l.Options.AdminTLS())
+	}
+	return Get(ctx, "http://"+l.Options.Services[i].Admin+path)
 }
 
 func (l *Lab) startEnvoy(ctx context.Context) error {
@@ -178,7 +190,7 @@ func (l *Lab) startEnvoy(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.Command(l.Options.EnvoyBinary, "--config-path", path, "--disable-hot-restart", "--concurrency", "2",
-		"--log-level", "warning", "--file-flush-interval-msec", "50", "--drain-time-s", "1")
+		"--log-level", "warning", "--file-flush-interval-msec", "50", "--drain-time-s", "1", "--service-node", "e2e", "--service-cluster", "e2e")
 	cmd.Stdout = l.Options.Denials
 	if l.Envoy, err = StartProcess("envoy", cmd, l.Options.Logs); err != nil {
 		return err

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,10 @@ func Until(ctx context.Context, what string, check func() error, needed ...*Proc
 }
 
 // Get fetches a small page. Every status but 200 is an error.
-func Get(ctx context.Context, url string) (string, error) {
+func Get(ctx context.Context, url string) (string, error) { return GetTLS(ctx, url, nil) }
+
+// GetTLS is Get by this configuration of TLS, if the URL is https.
+func GetTLS(ctx context.Context, url string, config *tls.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -39,7 +43,7 @@ func Get(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	// One connection per page, so that none is left open to a process that is about to be stopped.
-	transport := &http.Transport{DisableKeepAlives: true}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return "", err

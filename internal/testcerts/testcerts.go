@@ -55,6 +55,9 @@ func New(name string) (*Authority, error) {
 	return &Authority{PEM: encode("CERTIFICATE", der), cert: cert, key: key}, err
 }
 
+// Serial is the number of the authority's own certificate.
+func (a *Authority) Serial() *big.Int { return a.cert.SerialNumber }
+
 // Issue makes a key and its certificate.
 func (a *Authority) Issue(l Leaf) (Pair, error) {
 	cert, err := template(l.Name)
