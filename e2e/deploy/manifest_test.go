@@ -209,18 +209,26 @@ type serviceMonitor struct {
 	}
 }
 
+// kustomize renders a directory.
+func kustomize(dir string) (string, error) {
+	out, err := exec.Command(programs.kustomize, "build", dir).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = errors.New(string(exit.Stderr))
+	}
+	if err != nil {
+		return "", fmt.Errorf("kustomize %s: %w", dir, err)
+	}
+	return string(out), nil
+}
+
 // render has kustomize make the manifests of an overlay of a tree.
 func render(tree, overlay string) (*manifests, error) {
-	cmd := exec.Command(programs.kustomize, "build", filepath.Join(tree, "kustomize/overlays", overlay))
-	out, err := cmd.Output()
+	text, err := kustomize(filepath.Join(tree, "kustomize/overlays", overlay))
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = errors.New(string(exit.Stderr))
-		}
-		return nil, fmt.Errorf("%s: kustomize: %w", overlay, err)
+		return nil, err
 	}
-	m := &manifests{name: overlay, text: string(out), ConfigMaps: map[string]map[string]string{}}
+	m := &manifests{name: overlay, text: text, ConfigMaps: map[string]map[string]string{}}
 	for i, text := range strings.Split(m.text, "\n---\n") {
 		if err := m.add(text); err != nil {
 			return nil, fmt.Errorf("%s: object %d: %w", overlay, i+1, err)
