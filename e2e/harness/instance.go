@@ -152,9 +152,14 @@ type Answer struct {
 	Policy, Source string // the binding policy, and who decided; empty if no policy applied
 }
 
+// Decide makes one call, over one of the connections: which one, n decides.
+func (i *Instance) Decide(ctx context.Context, n int, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return i.clients[n%len(i.clients)].ShouldRateLimit(ctx, r)
+}
+
 // Ask makes one call, over one of the connections: which one, n decides.
 func (i *Instance) Ask(ctx context.Context, n int, r *rls.RateLimitRequest) (Answer, error) {
-	got, err := i.clients[n%len(i.clients)].ShouldRateLimit(ctx, r)
+	got, err := i.Decide(ctx, n, r)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -165,6 +165,7 @@ func (c *checker) sortEntry(i int, in call) {
 	case e.Op == Refund:
 		h.gifts = append(h.gifts, late)
 	case e.Op == Reset:
+		h.possible = append(h.possible, late)
 		late.units = h.limits.Capacity
 		h.gifts = append(h.gifts, late)
 	case e.Op == Force:

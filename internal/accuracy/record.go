@@ -31,7 +31,7 @@ const (
 	Peek                 // the same, and spends nothing
 	Refund               // gives the cost back
 	Force                // spends up to the cost, never denied
-	Reset                // makes the bucket full
+	Reset                // makes the bucket full, and charges it the cost
 )
 
 // Outcome is what a decision said of one bucket.

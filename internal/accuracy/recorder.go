@@ -124,6 +124,9 @@ func (w *Worker) Acquire(ctx context.Context, store ratelimit.Store, buckets []r
 // entryOf is what a result says.
 func entryOf(b *ratelimit.Bucket, r *ratelimit.Result, at uint32) Entry {
 	e := Entry{Bucket: at, Cost: b.Cost, Op: opOf(b.Op), Source: sourceOf(r.Source), Left: r.Remaining}
+	if b.Op == ratelimit.Reset {
+		e.Cost = 0
+	}
 	switch {
 	case r.Err != nil:
 		e.Outcome = Unknown
@@ -151,7 +154,7 @@ func opOf(op ratelimit.Op) Op {
 		return Refund
 	case ratelimit.Force:
 		return Force
-	case ratelimit.Reset:
+	case ratelimit.Reset, ratelimit.Put:
 		return Reset
 	default:
 		return Take
