@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/envoy-rls/envoy-rls => ../
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/envoy-rls/envoy-rls v0.0.0-00010101000000-000000000000
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/goccy/go-yaml v1.19.2
