@@ -18,6 +18,9 @@ import (
 
 // Hooks are told what is wrong or unusual about calls. Each may be nil; none may keep what it is given.
 type Hooks struct {
+	// OnDecision: a call was decided, with the call's context. The decision is valid until it returns. Who needs no context has
+	// ratelimit.Options.OnDecision.
+	OnDecision func(context.Context, *ratelimit.Decision)
 	// OnRefused: a call was answered with an error, since it has no domain or no descriptors at all.
 	OnRefused func(reason string)
 	// OnUnknownDomain: no policy file serves the call's domain, so it was let through.
@@ -73,6 +76,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *descriptors.Request,
 	call := req.Begin(s.limiter)
 	defer call.Release()
 	d := call.Check(ctx)
+	if s.hooks.OnDecision != nil {
+		s.hooks.OnDecision(ctx, d)
+	}
 	s.report(req, d)
 	s.respond(req, d, resp)
 	return nil
