@@ -38,6 +38,10 @@ var layers = map[string]int{
 	"pkg/grpclimit":    4,
 	"pkg/redislimit":   4,
 	"internal/metrics": 4,
+	"internal/tracing": 4,
+
+	"internal/tracing/tracingtest": 4,
+
 	"internal/admin":   4,
 	"internal/explain": 4,
 
@@ -67,6 +71,7 @@ var testSupport = map[string]bool{
 	"pkg/storetest":                   true,
 	"pkg/descriptors/descriptorstest": true,
 	"internal/pgtest":                 true,
+	"internal/tracing/tracingtest":    true,
 	"pkg/idempotency/idempotencytest": true,
 }
 
@@ -86,14 +91,21 @@ var modules = map[string][]string{
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend", "pkg/idempotency/redisstore"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
 	"google.golang.org/genproto/googleapis/rpc":    {"pkg/grpclimit"},
-	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/app", "internal/bench", "internal/bench/lab"},
+	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/tracing", "internal/tracing/tracingtest", "internal/app", "internal/bench", "internal/bench/lab"},
 	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "pkg/grpclimit", "internal/app", "internal/bench", "cmd/envoy-rls"},
 	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "internal/bench/lab", "cmd/envoy-rls"},
 	"github.com/HdrHistogram/hdrhistogram-go":      {"internal/bench"},
 	"golang.org/x/sync":                            {"internal/bench/lab"},
 	"golang.org/x/sys":                             {"internal/bench/lab"},
 
+	"github.com/go-logr/logr":                                         {"internal/tracing"},
+	"go.opentelemetry.io/otel":                                        {"internal/tracing"},
+	"go.opentelemetry.io/otel/sdk":                                    {"internal/tracing"},
+	"go.opentelemetry.io/otel/trace":                                  {"internal/tracing"},
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc": {"internal/tracing"},
+
 	"github.com/anishathalye/porcupine":        {testOnly},
+	"go.opentelemetry.io/proto/otlp":           {testOnly},
 	"github.com/santhosh-tekuri/jsonschema/v6": {testOnly},
 	"github.com/stretchr/testify":              {testOnly},
 	"go.uber.org/goleak":                       {testOnly},

@@ -33,6 +33,8 @@ type Options struct {
 	ReloadFailing func() bool
 	// Security says what there is to count of TLS and of who may change things.
 	Security Security
+	// Tracing, if set, tells what became of spans, at each scrape.
+	Tracing func() Tracing
 	// Source, if set, gives the state of the database that policies come from at each scrape.
 	Source func() Source
 }
@@ -102,6 +104,9 @@ func New(o Options) *Metrics {
 	}
 	if o.ReloadFailing != nil {
 		m.registry.MustRegister(failing(o.ReloadFailing))
+	}
+	if o.Tracing != nil {
+		m.registry.MustRegister(tracingCollector(o.Tracing))
 	}
 	if o.Source != nil {
 		m.registry.MustRegister(sourceCollector(o.Source))

@@ -21,6 +21,7 @@ func everything() metrics.Options {
 		Shares:        func() metrics.Shares { return metrics.Shares{} },
 		Shared:        func() metrics.Shared { return metrics.Shared{} },
 		ReloadFailing: func() bool { return false },
+		Tracing:       func() metrics.Tracing { return metrics.Tracing{} },
 		Source:        func() metrics.Source { return metrics.Source{} },
 		Security:      metrics.Security{Certificates: func() map[string]time.Time { return nil }},
 	}
