@@ -188,7 +188,7 @@ func TestUnknownVariables(t *testing.T) {
 func TestEveryFlagOfServeHasAVariable(t *testing.T) {
 	values := map[string]string{
 		"policy-source": "postgres", "store": "redis", "max-buckets": "77", "drain-delay": "7s", "log-format": "json", "log-level": "error",
-		"redis-url": "redis://a redis://b", "redis-mode": "cluster", "redis-pool-size": "7", "store-timeout": "9ms", "instances": "7",
+		"trace-ratio": "0.5", "redis-url": "redis://a redis://b", "redis-mode": "cluster", "redis-pool-size": "7", "store-timeout": "9ms", "instances": "7",
 	}
 	cmd := newServe()
 	flags := regexp.MustCompile(`(?m)^ +--([a-z-]+)`).FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1)

@@ -19,7 +19,7 @@ import (
 var serveFlags = []string{
 	"policy-source", "policies", "policy-dsn-file", "policy-kept-file", "grpc-addr", "admin-addr", "debug-addr", "grpc-tls-cert-file", "grpc-tls-key-file", "grpc-tls-client-ca-file",
 	"admin-tls-cert-file", "admin-tls-key-file", "admin-tls-client-ca-file", "admin-token-file", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
-	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "log-format", "log-level",
+	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "otlp-endpoint", "trace-ratio", "log-format", "log-level",
 }
 
 func newServe() *cobra.Command {
@@ -50,6 +50,7 @@ log; only a wrong command line or environment is told in plain text.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.PolicySource, opts.Store, opts.Redis.Mode = source.value, store.value, mode.value
 			opts.Version, opts.Commit = build()
+			endpointFromEnv(cmd, &opts.Trace)
 			opts.Log = newLog(cmd.ErrOrStderr(), format.value, level.value)
 			return logged(serve(cmd, opts), opts.Log, format.value)
 		},
@@ -65,6 +66,7 @@ log; only a wrong command line or environment is told in plain text.`,
 	flags.IntVar(&opts.MaxBuckets, "max-buckets", 4_000_000, "how many buckets the memory store keeps")
 	redisFlags(cmd, &opts, &mode)
 	flags.DurationVar(&opts.DrainDelay, "drain-delay", 2*time.Second, "how long to go on answering once told to stop")
+	traceFlags(cmd, &opts)
 	flags.Var(&format, "log-format", "form of the log lines")
 	flags.Var(&level, "log-level", "least level to log; debug has a line for each denial")
 	for name, words := range map[string][]string{"policy-source": source.words, "store": store.words, "redis-mode": mode.words, "log-format": format.words, "log-level": level.words} {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/internal/tracing"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -56,6 +57,8 @@ type Options struct {
 	ForcedTimeout time.Duration
 	// PollInterval is how often the policy files are compared, or the database is asked, without an event. 0: 30 s.
 	PollInterval time.Duration
+	// Trace says where to tell how single requests were decided, and how many.
+	Trace TraceOptions
 	// Version and Commit name the build.
 	Version, Commit string
 	// Read makes a policy set of files. Nil: policy.Load.
@@ -73,6 +76,7 @@ type App struct {
 	policies
 	security
 	store   ratelimit.Store // what decides: with all that stands in front of where buckets live
+	tracer  *tracing.Tracer // nil: nothing is traced
 	limiter *ratelimit.Limiter
 	service *rls.Service
 	health  *health.Server
@@ -111,9 +115,12 @@ func New(opts Options) (*App, error) {
 	if opts.PolicySource == sourcePostgres {
 		counting.Source = a.sourceState
 	}
+	if err := a.openTracing(&counting); err != nil {
+		return nil, err
+	}
 	a.metrics = metrics.New(counting)
-	a.limiter = ratelimit.New(ratelimit.Options{Store: store, OnDecision: a.onDecision()})
-	a.service = rls.NewService(a.limiter, a.hooks())
+	a.limiter = ratelimit.New(ratelimit.Options{Store: a.tracedStore(), OnDecision: a.onDecision()})
+	a.service = rls.NewService(a.limiter, a.tracedHooks())
 	a.openPolicies()
 	return a, nil
 }

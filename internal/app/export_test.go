@@ -26,3 +26,23 @@ func OnRedisCall() func(*redisbackend.Call) {
 	a.metrics = metrics.New(metrics.Options{Shared: func() metrics.Shared { return metrics.Shared{} }})
 	return a.redisOptions().OnCall
 }
+
+// Untraced reports whether decisions are made by the very objects that make them where nothing is known of traces.
+func Untraced(a *App) bool {
+	return a.handler() == rls.Handler(a.service) && a.tracedStore() == a.store && a.tracedHooks().OnDecision == nil
+}
+
+// Answering is what answers calls in a service with these options, which listens to nobody.
+func Answering(ctx context.Context, opts Options) (h rls.Handler, stop func()) {
+	a, err := New(opts)
+	if err == nil {
+		_, err = a.source.Load(ctx)
+	}
+	if err == nil {
+		err = a.startTracing()
+	}
+	if err != nil {
+		panic(err)
+	}
+	return a.handler(), func() { _ = a.closers.close(context.Background()) }
+}

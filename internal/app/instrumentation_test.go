@@ -62,7 +62,7 @@ type caller struct {
 }
 
 // newCaller makes one whose request s answers as its name says from now on.
-func newCaller(t testing.TB, name string, s *rls.Service) *caller {
+func newCaller(t testing.TB, name string, s rls.Handler) *caller {
 	t.Helper()
 	wire, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: requests[name]}}})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func newCaller(t testing.TB, name string, s *rls.Service) *caller {
 	return c
 }
 
-func (c *caller) call(ctx context.Context, s *rls.Service) {
+func (c *caller) call(ctx context.Context, s rls.Handler) {
 	if err := c.req.Unmarshal(c.wire); err != nil {
 		panic(err)
 	}

@@ -154,7 +154,7 @@ func (a *App) Start(ctx context.Context) error {
 	}
 	a.warnOfSecrets()
 	// In the order in which they are stopped last.
-	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startStore, a.startGRPC, a.startSource} {
+	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startTracing, a.startStore, a.startGRPC, a.startSource} {
 		if err := start(); err != nil {
 			return errors.Join(err, a.closers.close(ctx))
 		}
@@ -199,7 +199,7 @@ func (a *App) startGRPC() error {
 	}
 	a.grpcAddr = listener.Addr()
 	server := grpc.NewServer(append(rls.ServerOptions(), withTLS...)...)
-	rls.Register(server, a.service)
+	rls.Register(server, a.handler())
 	healthpb.RegisterHealthServer(server, a.health)
 	reflection.Register(server)
 	done := a.serve("grpc", func() error { return server.Serve(listener) })
