@@ -7,7 +7,7 @@ STORE ?= memory
 REDIS_URL ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help run cluster build test check lint bench fuzz fmt clean
+.PHONY: help run cluster build test check lint bench fuzz fmt clean site
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,9 @@ lint: ## formatting, go vet, golangci-lint, go.mod, known vulnerabilities
 bench: ## CPU per decision beside an empty gRPC handler; with redis-server installed also on Redis
 	@cd bench && go run ./cmd/rlsbench
 	@if command -v redis-server >/dev/null; then cd bench && go run ./cmd/rlsbench -store redis; fi
+
+site: ## the documents as a site, in .run/site
+	@scripts/site.sh
 
 fuzz: ## every Fuzz function for FUZZTIME (60s) each
 	@scripts/fuzz.sh $(FUZZTIME)
