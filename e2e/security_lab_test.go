@@ -37,7 +37,7 @@ func (l *secureLab) in(side, name string) string { return filepath.Join(l.dir, s
 
 const limiterUser = "limiter"
 
-func newSecureLab(t *testing.T, policies string) *secureLab {
+func newSecureLab(t *testing.T, policies string, change func(*harness.Options)) *secureLab {
 	t.Helper()
 	l := &secureLab{T: t, dir: t.TempDir(), redis: redistest.StartStandalone(t, redistest.Options{TLS: true, ClientCerts: true})}
 	for _, side := range []string{"service", "envoy"} {
@@ -57,6 +57,7 @@ func newSecureLab(t *testing.T, policies string) *secureLab {
 	o := s.options(t.TempDir())
 	o.ServiceArgs = append(o.ServiceArgs, l.args()...)
 	o.AdminTLS = l.adminTLS
+	change(&o)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var err error

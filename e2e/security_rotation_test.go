@@ -26,7 +26,7 @@ policies:
 // changed while requests go through the real Envoy. No request gets another answer than its own, Envoy decides none itself, and nobody who
 // looks at the admin address is turned away.
 func TestEverythingIsRenewedUnderLoad(t *testing.T) {
-	l := newSecureLab(t, generous)
+	l := newSecureLab(t, generous, func(*harness.Options) {})
 	clients := make(chan *harness.Client, 64)
 	t.Cleanup(func() {
 		for len(clients) > 0 {

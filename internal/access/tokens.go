@@ -95,10 +95,10 @@ func (t *tokens) isNew(s state) bool {
 // read gives the tokens that the file has, or why it cannot be used.
 func (t *tokens) read() ([]token, state, error) {
 	text, err := readFile(t.file)
-	var known []token
-	if err == nil {
-		known, err = parse(text)
+	if err != nil {
+		return nil, state{fault: err.Error()}, err
 	}
+	known, err := parse(text)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", t.file, err)
 		return nil, state{fault: err.Error()}, err
@@ -109,7 +109,7 @@ func (t *tokens) read() ([]token, state, error) {
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, errors.Unwrap(err) // without the path
+		return nil, errors.Unwrap(err) // without the path, in whose place somebody may have given the token itself
 	}
 	defer func() { _ = file.Close() }() // nothing was written
 	text, err := io.ReadAll(io.LimitReader(file, mostBytes+1))

@@ -200,9 +200,9 @@ func TestSecurityOptions(t *testing.T) {
 		require.NoError(t, err, addr)
 	}
 	for want, change := range map[string]func(*app.Options){
-		"grpc-tls: certificate: open":           func(o *app.Options) { o.GRPCTLS.CertFile, o.GRPCTLS.KeyFile = "/none", "/none" },
-		"admin-tls: certificate: open":          func(o *app.Options) { o.AdminTLS.CertFile, o.AdminTLS.KeyFile = "/none", "/none" },
-		"admin-token-file: /none: no such file": func(o *app.Options) { o.AdminTokenFile = "/none" },
+		"grpc-tls: certificate: open":    func(o *app.Options) { o.GRPCTLS.CertFile, o.GRPCTLS.KeyFile = "/none", "/none" },
+		"admin-tls: certificate: open":   func(o *app.Options) { o.AdminTLS.CertFile, o.AdminTLS.KeyFile = "/none", "/none" },
+		"admin-token-file: no such file": func(o *app.Options) { o.AdminTokenFile = "/none" },
 	} {
 		opts, log := options(t, perIP)
 		change(&opts)

@@ -55,11 +55,14 @@ func (o *Options) credentials(e endpoint) func(context.Context) (username, passw
 func readPassword(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("password: %w", err)
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // without the path, in whose place somebody may have given the password itself
+		}
+		return "", fmt.Errorf("password file: %w", err)
 	}
 	password := strings.TrimSpace(string(text))
 	if password == "" {
-		return "", errors.New("password: its file is empty")
+		return "", errors.New("password file: empty")
 	}
 	return password, nil
 }
