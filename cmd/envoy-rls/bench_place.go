@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/envoy-rls/envoy-rls/internal/bench"
+	"github.com/envoy-rls/envoy-rls/internal/bench/floor"
 	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
 )
 
@@ -128,7 +129,7 @@ func newFloor() *cobra.Command {
 			if err != nil {
 				return failed(err)
 			}
-			if err := lab.ServeFloor(cmd.Context(), l); err != nil {
+			if err := floor.Serve(cmd.Context(), l); err != nil {
 				return failed(err)
 			}
 			return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/envoy-rls/envoy-rls/internal/bench"
-	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
+	"github.com/envoy-rls/envoy-rls/internal/bench/floor"
 	"github.com/envoy-rls/envoy-rls/internal/bench/report"
 )
 
@@ -66,7 +66,7 @@ func TestBench(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
-	go func() { served <- lab.ServeFloor(t.Context(), l) }() // ends before the test does: its context is done first
+	go func() { served <- floor.Serve(t.Context(), l) }() // ends before the test does: its context is done first
 	t.Cleanup(func() { require.NoError(t, <-served) })
 
 	dir := t.TempDir()

@@ -57,6 +57,7 @@ var layers = map[string]int{
 	"internal/simulate": 5,
 
 	"internal/bench":        3,
+	"internal/bench/floor":  3,
 	"internal/bench/report": 4,
 	"internal/bench/lab":    5,
 
@@ -91,9 +92,9 @@ var modules = map[string][]string{
 	"github.com/redis/go-redis/v9":                 {"pkg/redisbackend", "pkg/idempotency/redisstore"},
 	"github.com/jackc/pgx/v5":                      {"pkg/policydb", "internal/pgtest"},
 	"google.golang.org/genproto/googleapis/rpc":    {"pkg/grpclimit"},
-	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/tracing", "internal/tracing/tracingtest", "internal/app", "internal/bench", "internal/bench/lab"},
+	"google.golang.org/grpc":                       {"pkg/rls", "pkg/grpclimit", "internal/tracing", "internal/tracing/tracingtest", "internal/app", "internal/bench", "internal/bench/floor"},
 	"google.golang.org/protobuf":                   {"pkg/descriptors", "pkg/descriptors/descriptorstest", "pkg/rls", "pkg/grpclimit", "internal/app", "internal/bench", "cmd/envoy-rls"},
-	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "internal/bench/lab", "cmd/envoy-rls"},
+	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "internal/bench/floor", "cmd/envoy-rls"},
 	"github.com/HdrHistogram/hdrhistogram-go":      {"internal/bench"},
 	"golang.org/x/sync":                            {"internal/bench/lab"},
 	"golang.org/x/sys":                             {"internal/bench/lab"},

@@ -1,6 +1,6 @@
-// Command rlsbench measures what a decision costs: it runs envoy-rls and a server that decides nothing (cmd/floor), sends both
-// the same calls in turn, and prints the CPU time each spent per call. With -store redis it also starts a Redis, measures what that
-// spends, and does the same with variants of envoy-rls: its script does nothing, each call goes to Redis by itself, or none is merged with its like.
+// Command rlsbench measures what envoy-rls is held to (bars.yaml). It runs envoy-rls and a server that decides nothing (cmd/floor), sends both the
+// same calls in turn, and compares the CPU that each spends per call; with a Redis also what that spends, beside variants of envoy-rls: its script does
+// nothing, each call goes to Redis by itself, or none is merged with its like. It also compares latencies, memory, and how cost grows.
 //
 // CPU time per call is what counts: on a machine that others use, or that runs the client too, it moves far less than
 // throughput or latency, and the ratio of two servers that are measured in turn moves least of all.
@@ -14,10 +14,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
 )
 
 func main() {
@@ -34,49 +35,72 @@ func main() {
 
 // options are the flags.
 type options struct {
-	rounds   int
-	duration time.Duration
-	warmUp   time.Duration
-	load     load
-	store    string
-	server   string
-	only     string
-	maxRatio float64
-	check    bool
+	rounds      int
+	duration    time.Duration
+	warmUp      time.Duration
+	workers     int
+	connections int
+	keys        uint64
+	manyKeys    uint64
+	rate        float64
+	server      string
+	rows        string
+	list        bool
+	check       bool
+	json        string
+	markdown    string
+	svg         string
 }
 
 func parse(args []string, usage io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("rlsbench", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.IntVar(&o.rounds, "rounds", 5, "how often each server is measured; the medians are printed")
+	flags.StringVar(&o.rows, "rows", "", "rows whose name has one of these `texts`, separated by semicolons; all if empty")
+	flags.BoolVar(&o.list, "list", false, "name the rows and their bars")
+	flags.BoolVar(&o.check, "check", false, "fail if a row misses a bar")
+	flags.IntVar(&o.rounds, "rounds", 5, "how often each server is measured; the medians are told")
 	flags.DurationVar(&o.duration, "time", 2*time.Second, "how long a server is measured each time")
 	flags.DurationVar(&o.warmUp, "warm-up", 500*time.Millisecond, "how long it is called before that")
-	flags.IntVar(&o.load.workers, "workers", 64, "calls under way at a time")
-	flags.IntVar(&o.load.connections, "connections", 4, "connections that they share")
-	flags.Uint64Var(&o.load.keys, "keys", 100_000, "different API keys")
-	flags.StringVar(&o.only, "only", "", "rows whose name has this `text`; all if empty")
-	flags.Float64Var(&o.load.rate, "rate", 0, "calls a second in all; 0: as many as the workers can make")
-	flags.StringVar(&o.store, "store", storeMemory, "where envoy-rls keeps its buckets: memory, or redis (needs redis-server)")
+	flags.IntVar(&o.workers, "workers", 64, "calls under way at a time")
+	flags.IntVar(&o.connections, "connections", 4, "connections that they share")
+	flags.Uint64Var(&o.keys, "keys", 100_000, "different keys")
+	flags.Uint64Var(&o.manyKeys, "many-keys", 2_000_000, "different keys where memory and growth are measured")
+	flags.Float64Var(&o.rate, "rate", 0, "calls a second at most; 0: as many as the workers can make")
 	flags.StringVar(&o.server, "server", "", "envoy-rls `binary`; built from this repository if none is given")
-	flags.Float64Var(&o.maxRatio, "max-ratio", 0, "fail if the first row's ratio to the floor is above this; 0: never")
-	flags.BoolVar(&o.check, "check", false, "fail if a row misses a bar")
+	flags.StringVar(&o.json, "json", "", "`file` to write all figures to")
+	flags.StringVar(&o.markdown, "markdown", "", "`file` to write the tables to, beside printing them")
+	flags.StringVar(&o.svg, "svg", "", "`folder` to write plots to")
 	if err := flags.Parse(args); err != nil {
 		return o, err
-	}
-	if o.store != storeMemory && o.store != storeRedis {
-		return o, fmt.Errorf("-store %q: want memory or redis", o.store)
 	}
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if o.load.rate < 0 {
+	if o.rate < 0 {
 		return o, errors.New("rate must not be below zero")
 	}
-	if o.rounds < 1 || o.duration <= 0 || o.load.workers < 1 || o.load.connections < 1 || o.load.keys < 1 {
-		return o, errors.New("rounds, time, workers, connections and keys must be above zero")
+	if o.rounds < 1 || o.duration <= 0 || o.warmUp <= 0 || o.workers < 1 || o.connections < 1 || o.keys < 1 || o.manyKeys < 1 {
+		return o, errors.New("rounds, time, warm-up, workers, connections, keys and many-keys must be above zero")
 	}
 	return o, nil
+}
+
+// chosen are the rows that the options name.
+func (o options) chosen() ([]row, error) {
+	var out []row
+	for _, r := range rows() {
+		for text := range strings.SplitSeq(o.rows, ";") {
+			if strings.Contains(r.name, strings.TrimSpace(text)) {
+				out = append(out, r)
+				break
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no row's name has %q; -list names them", o.rows)
+	}
+	return out, nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -84,72 +108,45 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	servers, stop, err := start(ctx, o.store, o.server, stderr)
+	chosen, err := o.chosen()
 	if err != nil {
 		return err
 	}
-	defer stop()
-
-	var rows []row
-	for _, s := range scenarios(o.store) {
-		if !strings.Contains(s.name, o.only) {
-			continue
-		}
-		fmt.Fprintf(stderr, "%s: %d rounds of %v for each server\n", s.name, o.rounds, o.duration)
-		r, err := measure(ctx, servers, s, o)
+	l, err := newLineup(o, stderr)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if o.list {
+		return l.printList(stdout, chosen)
+	}
+	out := &outcome{Machine: lab.Machine("of this tree"), Command: strings.Join(append([]string{"rlsbench"}, args...), " "), Started: time.Now().UTC()}
+	for i, r := range chosen {
+		fmt.Fprintf(stderr, "[%d/%d] %s\n", i+1, len(chosen), r.name)
+		got, err := r.measure(ctx, l, r)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		rows = append(rows, r)
+		out.add(got)
 	}
-	if len(rows) == 0 {
-		return fmt.Errorf("no row's name has %q", o.only)
+	for _, r := range l.stores {
+		if out.Machine.Redis, err = r.Version(ctx); err != nil {
+			return err
+		}
 	}
-	if o.store == storeRedis {
-		err = printRedisTable(stdout, rows)
-	} else {
-		err = printTable(stdout, rows)
-	}
-	if err != nil {
+	if err := out.write(o, stdout); err != nil {
 		return err
 	}
-	if missed := printBars(stdout, rows); o.check && missed > 0 {
-		return fmt.Errorf("%d bars missed", missed)
-	}
-	if ratio := rows[0].ratio(); o.maxRatio > 0 && ratio > o.maxRatio {
-		return fmt.Errorf("%s: %.2f of the floor's CPU per call, above %.2f", rows[0].scenario.name, ratio, o.maxRatio)
-	}
-	return nil
+	return out.verdict(o.check)
 }
 
-// measure calls the servers in turn, so that whatever else the machine does befalls all.
-func measure(ctx context.Context, servers []*server, s scenario, o options) (row, error) {
-	servers = slices.DeleteFunc(slices.Clone(servers), func(srv *server) bool { return srv.variant && !slices.Contains(s.against, srv.name) })
-	r := row{scenario: s, sides: make([]side, len(servers))}
-	l := o.load
-	if s.rate > 0 {
-		l.rate = s.rate
-	}
-	for i, srv := range servers {
-		r.sides[i].server = srv.name
-		if srv.name == "floor" {
-			continue
-		}
-		if err := l.verify(ctx, srv, s); err != nil {
-			return r, err
-		}
-	}
-	for range o.rounds {
-		for i, srv := range servers {
-			if _, err := l.run(ctx, srv, s, o.warmUp); err != nil {
-				return r, err
+func (l *lineup) printList(w io.Writer, chosen []row) error {
+	for _, r := range chosen {
+		for what, limit := range l.limits[r.name] {
+			if _, err := fmt.Fprintf(w, "%s: %s: at most %g\n", r.name, explained(what), limit.most); err != nil {
+				return err
 			}
-			got, err := l.run(ctx, srv, s, o.duration)
-			if err != nil {
-				return r, err
-			}
-			r.sides[i].samples = append(r.sides[i].samples, got)
 		}
 	}
-	return r, nil
+	return nil
 }

@@ -2,179 +2,164 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
+	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/internal/bench"
+	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
+	"github.com/envoy-rls/envoy-rls/internal/bench/report"
+	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
-
-func TestParseStat(t *testing.T) {
-	tests := map[string]struct {
-		stat string
-		want time.Duration
-		fail bool
-	}{
-		"plain":                 {"1 (a) S 1 1 1 0 -1 4194560 1 0 0 0 12 3 0 0 20 0 1", 150 * time.Millisecond, false},
-		"blanks in the command": {"1 (a b) c) S 1 1 1 0 -1 4194560 1 0 0 0 100 0 0 0 20 0 1", time.Second, false},
-		"cut off":               {"1 (a) S 1 1 1 0 -1 4194560 1 0 0 0 12", 0, true},
-		"no number":             {"1 (a) S 1 1 1 0 -1 4194560 1 0 0 0 x 3 0 0 20 0 1", 0, true},
-		"empty":                 {"", 0, true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseStat(test.stat)
-			require.Equal(t, test.fail, err != nil, "error %v", err)
-			require.Equal(t, test.want, got)
-		})
-	}
-}
-
-func TestMedianAndQuantile(t *testing.T) {
-	require.Zero(t, median(nil))
-	require.Equal(t, 2.0, median([]float64{9, 1, 2}))
-	require.Equal(t, 2.5, median([]float64{9, 1, 2, 3}))
-
-	require.Zero(t, quantile(nil, 0.5))
-	values := make([]time.Duration, 101)
-	for i := range values {
-		values[i] = time.Duration(i)
-	}
-	require.Equal(t, time.Duration(50), quantile(values, 0.50))
-	require.Equal(t, time.Duration(99), quantile(values, 0.99))
-	require.Equal(t, time.Duration(100), quantile(values, 1))
-}
-
-func TestTable(t *testing.T) {
-	one := func(cpu time.Duration, denied int, store usage) []sample {
-		return []sample{{
-			calls: 1000, denied: denied, elapsed: time.Second, cpu: cpu, store: store,
-			p50: 100 * time.Microsecond, p99: 900 * time.Microsecond,
-		}}
-	}
-	rows := []row{{scenario: scenario{name: "one policy"}, sides: []side{
-		{"floor", one(20*time.Millisecond, 0, usage{})},
-		{"envoy-rls", one(15*time.Millisecond, 250, usage{8 * time.Millisecond, 750, 100})},
-		{oneByOne, one(30*time.Millisecond, 0, usage{16 * time.Millisecond, 1000, 1000})},
-	}}}
-	var out bytes.Buffer
-	require.NoError(t, printRedisTable(&out, rows))
-	require.Equal(t, `| calls      | server     | CPU per call | of the floor | Redis CPU per call | envoy-rls to it | scripts per call | batch | denied | calls/s | p50    | p99    |
-|---         |---         |---           |---           |---                 |---              |---               |---    |---     |---      |---     |---     |
-| one policy | floor      | 20.0 us      | 1.00         |                    |                 |                  |       | 0 %    | 1000    | 100 us | 900 us |
-|            | envoy-rls  | 15.0 us      | 0.75         | 8.00 us            |                 | 0.7500           | 7.5   | 25 %   | 1000    | 100 us | 900 us |
-|            | one by one | 30.0 us      | 1.50         | 16.00 us           | 0.50            | 1.0000           | 1.0   | 0 %    | 1000    | 100 us | 900 us |
-`, out.String())
-
-	out.Reset()
-	rows[0].sides = rows[0].sides[:2]
-	require.NoError(t, printTable(&out, rows))
-	require.Equal(t, `| calls      | server    | CPU per call | of the floor | denied | calls/s | p50    | p99    |
-|---         |---        |---           |---           |---     |---      |---     |---     |
-| one policy | floor     | 20.0 us      | 1.00         | 0 %    | 1000    | 100 us | 900 us |
-|            | envoy-rls | 15.0 us      | 0.75         | 25 %   | 1000    | 100 us | 900 us |
-`, out.String())
-}
-
-func TestBars(t *testing.T) {
-	one := func(server string, cpu, store time.Duration, scripts int) side {
-		return side{server, []sample{{calls: 1000, cpu: cpu, store: usage{cpu: store, scripts: scripts}}}}
-	}
-	r := row{
-		scenario: scenario{name: "one", bars: bars{floor: 1.3, empty: 5.2, oneByOne: 0.65, scripts: 0.01}},
-		sides: []side{
-			one("floor", 20*time.Millisecond, 0, 0),
-			one("envoy-rls", 24*time.Millisecond, 8*time.Millisecond, 11),
-			one(emptyScript, 0, 2*time.Millisecond, 0),
-			one(oneByOne, 0, 10*time.Millisecond, 0),
-		},
-	}
-	var out bytes.Buffer
-	require.Equal(t, 2, printBars(&out, []row{r, {sides: r.sides}}))
-	require.Equal(t, `one: CPU, of the floor's: 1.2, at most 1.3: met
-one: Redis CPU, of an empty script's: 4, at most 5.2: met
-one: Redis CPU, of single calls': 0.8, at most 0.65: MISSED
-one: scripts per call: 0.011, at most 0.01: MISSED
-`, out.String())
-}
 
 func TestParse(t *testing.T) {
 	o, err := parse(nil, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, 5, o.rounds)
-	for _, args := range []string{"-rounds 0", "-time 0s", "-workers 0", "-connections 0", "-keys 0", "-store disk", "-rate -1", "extra", "-unknown"} {
+	for _, args := range []string{"-rounds 0", "-time 0s", "-warm-up 0s", "-workers 0", "-connections 0", "-keys 0", "-many-keys 0", "-rate -1", "extra", "-unknown"} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		require.Error(t, err, args)
 	}
 }
 
-func TestWithoutTuning(t *testing.T) {
-	got := withoutTuning([]string{"PATH=/bin", "GOGC=off", "GOMEMLIMIT=1GiB", "GODEBUG=x=1", "ENVOY_RLS_STORE=redis", "GOMAXPROCS=2"})
-	require.Equal(t, []string{"PATH=/bin", "GOMAXPROCS=2"}, got)
-}
-
-const briefly = "-rounds 1 -time 200ms -warm-up 100ms -workers 8 -keys 100"
-
-// TestBenchmarkRuns runs the whole of it for a moment: both servers come up, every scenario is decided by its policies, and
-// the table has its rows. It says nothing about speed.
-func TestBenchmarkRuns(t *testing.T) {
-	var out, log bytes.Buffer
-	err := run(t.Context(), strings.Fields(briefly), &out, &log)
-	require.NoError(t, err, log.String())
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 2+2*len(scenarios(storeMemory)), out.String())
-	for i, s := range scenarios(storeMemory) {
-		require.Contains(t, lines[2+2*i], s.name)
-		require.Contains(t, lines[3+2*i], "envoy-rls")
-	}
-}
-
-// TestBenchmarkRunsOnRedis is the same with a Redis and the variants. What they ask of Redis is what they are said to.
-func TestBenchmarkRunsOnRedis(t *testing.T) {
-	if _, err := exec.LookPath("redis-server"); err != nil && os.Getenv("ENVOY_RLS_NEED_REDIS") == "" {
-		t.Skip("needs redis-server")
-	}
-	var out, log bytes.Buffer
-	err := run(t.Context(), strings.Fields("-store redis "+briefly), &out, &log)
-	require.NoError(t, err, log.String())
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[2:]
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "at most") })
-	for _, s := range scenarios(storeRedis) {
-		servers := append([]string{"floor", "envoy-rls"}, s.against...)
-		require.Contains(t, lines[0], s.name)
-		for i, server := range servers {
-			cells := strings.Split(lines[i], "|")
-			require.Equal(t, server, strings.TrimSpace(cells[2]))
-			if server == unmerged || server == oneByOne {
-				scripts, err := strconv.ParseFloat(strings.TrimSpace(cells[7]), 64)
-				require.NoError(t, err)
-				require.InDelta(t, 1, scripts, 0.02, "scripts per call, with a heartbeat now and then: %s", lines[i])
-			}
-			if server == oneByOne {
-				require.Equal(t, "1.0", strings.TrimSpace(cells[8]), "batch: %s", lines[i])
-			}
+func TestRowsCanBeChosen(t *testing.T) {
+	names := func(text string) (list []string) {
+		chosen, err := options{rows: text}.chosen()
+		require.NoError(t, err)
+		for _, r := range chosen {
+			list = append(list, r.name)
 		}
-		lines = lines[len(servers):]
+		return list
 	}
-	require.Empty(t, lines)
+	require.Len(t, names(""), len(rows()))
+	require.Equal(t, []string{"embedded, 1 policy", "memory, embedded", "memory, Redis"}, names("embedded, 1; memory,"))
+	_, err := options{rows: "nothing of the kind"}.chosen()
+	require.ErrorContains(t, err, "no row's name")
 }
 
-func TestParseInfo(t *testing.T) {
-	got, err := parseInfo("# Stats\r\ntotal_reads_processed:12\r\n# Commandstats\r\ncmdstat_evalsha:calls=34,usec=5,usec_per_call=1.00\r\n")
+// Every row is held to something, and nothing is held that no row shows.
+func TestBarsAndRowsGoTogether(t *testing.T) {
+	all, err := readBars(barsFile)
 	require.NoError(t, err)
-	require.Equal(t, usage{scripts: 34, reads: 12}, got)
-	got, err = parseInfo("total_reads_processed:12\r\n")
+	for _, r := range rows() {
+		require.NotEmpty(t, all[r.name], r.name)
+		for what, l := range all[r.name] {
+			require.NotEmpty(t, explained(what))
+			require.True(t, l.band == 0 || l.band >= l.most, "%s: %s", r.name, what)
+		}
+		delete(all, r.name)
+		s, err := r.open(1000)
+		require.NoError(t, err, r.name)
+		require.LessOrEqual(t, s.Keys.Count, uint64(1000))
+		require.NotEmpty(t, s.Policies)
+	}
+	require.Empty(t, all, "of no row")
+}
+
+func TestBarsFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		`a: { sever: { most: 1, band: 2 } }`:  `no field "sever" (did you mean "server"?)`,
+		`a: { server: { most: 1, bend: 2 } }`: `no field "bend"`,
+		`a: { server: { most: 1 } }`:          "write {most: 1.2, band: 1.8}",
+		`a: { server: { most: 0, band: 2 } }`: "write {most: 1.2, band: 1.8}",
+		`a: { server: 3 }`:                    "is written as name: value",
+	} {
+		_, err := readBars([]byte(text))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestBar(t *testing.T) {
+	b := newBar("r", ofServer, 1.2, limit{1.2, 1.8})
+	require.True(t, b.Met && b.inBand())
+	require.Equal(t, "r: CPU per call, of the floor's: 1.2, at most 1.2: met", b.String())
+	b = newBar("r", ofServer, 1.21, limit{1.2, 1.8})
+	require.True(t, !b.Met && b.inBand())
+	require.Contains(t, b.String(), "MISSED")
+	require.False(t, newBar("r", ofServer, 1.81, limit{1.2, 1.8}).inBand())
+	require.True(t, newBar("r", ofP99, 90, limit{1, 0}).inBand(), "not looked at")
+
+	l := &lineup{limits: map[string]limits{"r": {ofServer: {1, 2}}}}
+	r := &result{row: row{name: "r"}}
+	l.add(r, ofServer, math.NaN())
+	l.add(r, ofServer, math.Inf(1))
+	require.Empty(t, r.bars)
+	require.Len(t, r.invalid, 2, "0 by 0 is no figure")
+	l.add(r, ofEmpty, 3)
+	require.Empty(t, r.bars, "the row has no such bar")
+}
+
+// sampleOf is a second of calls.
+func sampleOf(cpu, redis time.Duration, denied, scripts int64) *lab.Sample {
+	l := bench.NewLatencies()
+	for range 1000 {
+		l.Add(100 * time.Microsecond)
+	}
+	s := &lab.Sample{Result: &bench.Result{Allowed: 1000 - denied, Denied: denied, Elapsed: time.Second, Latency: l}, CPU: cpu}
+	s.Nodes = []lab.NodeUse{{Primary: true, CPU: redis, Scripts: scripts, Reads: 100}, {CPU: time.Hour}}
+	return s
+}
+
+// outcomeOf is a row of a floor, envoy-rls and a variant, each measured three times, once far off.
+func outcomeOf() *outcome {
+	enter := func(name string, redis *lab.Redis, s *lab.Sample) *side {
+		return &side{Side: &lab.Side{Name: name, Redis: redis}, samples: []*lab.Sample{s, sampleOf(time.Second, time.Second, 0, 5), s}}
+	}
+	redis := &lab.Redis{}
+	r := &result{row: row{name: "one policy"}, sides: []*side{
+		enter(floorProgram, nil, sampleOf(20*time.Millisecond, 0, 0, 0)),
+		enter(envoyRLS, redis, sampleOf(15*time.Millisecond, 8*time.Millisecond, 250, 750)),
+		enter(oneByOne, redis, sampleOf(30*time.Millisecond, 16*time.Millisecond, 0, 1000)),
+	}}
+	r.bars = []bar{newBar("one policy", ofServer, r.ofFloor(r.sides[1]), limit{0.8, 1}), newBar("one policy", ofOneByOne, r.ofVariant(oneByOne), limit{0.4, 1})}
+	o := &outcome{Machine: report.Machine{CPU: "a CPU", Cores: 2, System: "Linux 6", Go: "go1", Version: "v1"}}
+	o.add(r)
+	return o
+}
+
+func TestOutcome(t *testing.T) {
+	dir := t.TempDir()
+	to := options{json: filepath.Join(dir, "o.json"), markdown: filepath.Join(dir, "o.md"), svg: filepath.Join(dir, "plots")}
+	var out bytes.Buffer
+	o := outcomeOf()
+	require.NoError(t, o.write(to, &out))
+	require.Equal(t, `a CPU, 2 cores, Linux 6, go1, envoy-rls v1.
+
+| calls      | server     | CPU per call | of the floor | Redis CPU per call | envoy-rls to it | scripts per call | batch | denied | calls/s | p50     | p99     |
+|------------|------------|--------------|--------------|--------------------|-----------------|------------------|-------|--------|---------|---------|---------|
+| one policy | floor      | 20.0 us      | 1.00         |                    |                 |                  |       | 0 %    | 1000    | 0.10 ms | 0.10 ms |
+|            | envoy-rls  | 15.0 us      | 0.75         | 8.00 us            |                 | 0.7500           | 7.5   | 25 %   | 1000    | 0.10 ms | 0.10 ms |
+|            | one by one | 30.0 us      | 1.50         | 16.00 us           | 0.50            | 1.0000           | 10.0  | 0 %    | 1000    | 0.10 ms | 0.10 ms |
+
+| row        | measured                             | is   | at most | met |
+|------------|--------------------------------------|------|---------|-----|
+| one policy | CPU per call, of the floor's         | 0.75 | 0.8     | yes |
+| one policy | Redis CPU per call, of single calls' | 0.5  | 0.4     | no  |
+`, out.String())
+	table, err := os.ReadFile(to.markdown)
 	require.NoError(t, err)
-	require.Equal(t, usage{reads: 12}, got)
-	_, err = parseInfo("total_reads_processed:many\r\n")
-	require.Error(t, err)
+	require.Equal(t, out.String(), string(table))
+	text, err := os.ReadFile(to.json)
+	require.NoError(t, err)
+	var back outcome
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, o.Lines, back.Lines)
+	plots, err := filepath.Glob(filepath.Join(to.svg, "*.svg"))
+	require.NoError(t, err)
+	require.Len(t, plots, 2)
+
+	require.NoError(t, o.verdict(false))
+	require.EqualError(t, o.verdict(true), "1 of 2 bars missed")
+	o.add(&result{row: row{name: "other"}, invalid: []string{"floor: calls failed"}})
+	require.ErrorContains(t, o.verdict(false), "must not be used")
+	require.Contains(t, o.table(), "NOT VALID: other: floor: calls failed")
 }
 
 func TestAVariantNeedsTheTextThatItChanges(t *testing.T) {
@@ -190,22 +175,61 @@ func TestAVariantNeedsTheTextThatItChanges(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		require.Equal(t, start, load{workers: 4}.pace(start).wait(start), "no rate: at once")
-		p := load{workers: 4, rate: 8}.pace(start) // a call each 500 ms
-		first := p.wait(start)
-		require.Equal(t, first, time.Now())
-		require.Less(t, first.Sub(start), 500*time.Millisecond)
-		time.Sleep(800 * time.Millisecond)
-		late := time.Now()
-		require.Equal(t, late, p.wait(late), "a late one goes at once")
-		require.Equal(t, first.Add(time.Second), p.wait(late), "and the next when it was due anyway")
-	})
+func TestABinaryThatCannotStart(t *testing.T) {
+	err := run(t.Context(), []string{"-rows", "memory, embedded", "-server", t.TempDir() + "/missing"}, io.Discard, io.Discard)
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestABinaryThatCannotStart(t *testing.T) {
-	err := run(t.Context(), []string{"-server", t.TempDir() + "/missing"}, io.Discard, io.Discard)
-	require.ErrorIs(t, err, os.ErrNotExist)
+func TestList(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-list", "-rows", "embedded, 1"}, &out, io.Discard))
+	require.Equal(t, "embedded, 1 policy: CPU per call, of the floor's: at most 0.75\n", out.String())
+}
+
+// tries is how often a row that falls out of its band, or whose checks fail, is measured before that is a failure, each time for twice as long: a machine that does
+// other things as well has moments that say nothing.
+const tries = 3
+
+// TestShortForm measures every row, briefly: what must be so of each call is checked, and each ratio must be within its band of bars.yaml. Whether the bars
+// themselves are met is for a machine that does nothing else (make bench).
+func TestShortForm(t *testing.T) {
+	if _, err := redistest.Find(); err != nil && os.Getenv(redistest.NeedEnv) == "" {
+		t.Skip(err)
+	}
+	o := options{rounds: 3, duration: 200 * time.Millisecond, warmUp: 50 * time.Millisecond, workers: 64, connections: 4, keys: 100_000, manyKeys: 200_000}
+	if os.Getenv("ENVOY_RLS_LONG") != "" {
+		o.rounds, o.duration, o.manyKeys = 5, time.Second, 2_000_000
+	}
+	var log bytes.Buffer
+	l, err := newLineup(o, &log)
+	require.NoError(t, err)
+	defer l.close()
+	for _, r := range rows() {
+		t.Run(r.name, func(t *testing.T) {
+			l.options = o
+			for try := 1; ; try++ {
+				got, err := r.measure(t.Context(), l, r)
+				require.NoError(t, err, log.String())
+				require.Len(t, got.bars, len(l.limits[r.name]), "every bar has its figure")
+				outside := len(got.invalid)
+				for _, b := range got.bars {
+					t.Logf("%v; band %g", b, b.band)
+					if !b.inBand() {
+						outside++
+					}
+				}
+				if outside == 0 {
+					return
+				}
+				require.Less(t, try, tries, "out of the bands or not valid, the last of %d times:\n%s", tries, tableOf(got))
+				l.duration *= 2
+			}
+		})
+	}
+}
+
+func tableOf(r *result) string {
+	o := &outcome{}
+	o.add(r)
+	return o.table()
 }

@@ -19,11 +19,11 @@ type variant struct {
 // edit exchanges a text that stands once in a file of pkg/redisbackend, or all of the file if from is empty.
 type edit struct{ file, from, to string }
 
-// variants are what envoy-rls is compared with, beside the floor.
-func variants() []variant {
-	return []variant{
+// variants are what envoy-rls is compared with, beside the floor, by name.
+func variants() map[string]variant {
+	return map[string]variant{
 		// What the same calls in the same batches cost when the script does nothing.
-		{name: emptyScript, edits: []edit{
+		emptyScript: {name: emptyScript, edits: []edit{
 			{"acquire.lua", "", "return 1"},
 			{"store.go", "codec{script, appendArgs, readReply}", `codec{script, appendArgs,
 		func(_ any, _ place, _ []ratelimit.Bucket, at []int, results []ratelimit.Result) error {
@@ -35,8 +35,8 @@ func variants() []variant {
 		}},
 		// What the same script costs when each call has a connection to itself for the time of a round trip. There are as many
 		// connections as go-redis makes by default on two cores.
-		{name: oneByOne, edits: []edit{{"node.go", "mostInBatch = 256", "mostInBatch = 1"}}, args: []string{"--redis-pool-size", "21"}},
-		{name: unmerged, edits: []edit{{"batch.go", "w.calls = w.same.merge(w.calls)", ""}}},
+		oneByOne: {name: oneByOne, edits: []edit{{"node.go", "mostInBatch = 256", "mostInBatch = 1"}}, args: []string{"--redis-pool-size", "21"}},
+		unmerged: {name: unmerged, edits: []edit{{"batch.go", "w.calls = w.same.merge(w.calls)", ""}}},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/envoy-rls/envoy-rls/internal/bench"
+	"github.com/envoy-rls/envoy-rls/internal/bench/floor"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
 
@@ -86,7 +87,7 @@ func startFloor(t *testing.T) *Side {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- ServeFloor(ctx, l) }()
+	go func() { served <- floor.Serve(ctx, l) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-served) })
 	return &Side{Name: "floor", Addr: l.Addr().String(), Pid: os.Getpid()}
 }

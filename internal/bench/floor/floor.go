@@ -1,4 +1,5 @@
-package lab
+// Package floor is a rate limit server that decides nothing: what a benchmark compares a real one with.
+package floor
 
 import (
 	"context"
@@ -9,13 +10,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// floor allows everything.
-type floor struct {
+// server allows everything.
+type server struct {
 	rls.UnimplementedRateLimitServiceServer
 }
 
 // ShouldRateLimit implements the service.
-func (floor) ShouldRateLimit(_ context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (server) ShouldRateLimit(_ context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	out := &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
 		ResponseHeadersToAdd: []*core.HeaderValue{
@@ -30,11 +31,11 @@ func (floor) ShouldRateLimit(_ context.Context, r *rls.RateLimitRequest) (*rls.R
 	return out, nil
 }
 
-// ServeFloor answers rate limit calls on l without deciding anything, until ctx is done: a grpc-go server as it comes, with Envoy's generated
+// Serve answers rate limit calls on l without deciding anything, until ctx is done: a grpc-go server as it comes, with Envoy's generated
 // types, that allows everything and returns two header fields. What a real server costs more is its own, what it costs less it has saved.
-func ServeFloor(ctx context.Context, l net.Listener) error {
+func Serve(ctx context.Context, l net.Listener) error {
 	s := grpc.NewServer()
-	rls.RegisterRateLimitServiceServer(s, floor{})
+	rls.RegisterRateLimitServiceServer(s, server{})
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	return s.Serve(l)
