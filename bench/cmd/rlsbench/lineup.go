@@ -90,8 +90,9 @@ func (l *lineup) binary(ctx context.Context, name string) (string, error) {
 		}
 	}
 	path := filepath.Join(l.tmp, strings.ReplaceAll(name, " ", "-"))
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", path, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-overlay", overlay, "-o", path, pkg)
 	cmd.Dir, cmd.Stderr = dir, l.stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build has it
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("go build %s: %w", name, err)
 	}
