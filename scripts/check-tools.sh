@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what is missing of the tools that are named as arguments: go, node, redis, postgres, ip. Python is checked where it is used, by install-envoy.sh and
+# Says what is missing of the tools that are named as arguments: go, node, redis, postgres, ip, prometheus. Python is checked where it is used, by install-envoy.sh and
 # install-checkers.sh.
 set -eu
 
@@ -56,6 +56,11 @@ check_postgres() {
 
 check_ip() {
 	command -v ip >/dev/null 2>&1 || say "ip (Debian, Ubuntu: apt-get install iproute2)"
+}
+
+check_prometheus() {
+	command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1 ||
+		say "prometheus with promtool (Debian, Ubuntu: apt-get install prometheus)"
 }
 
 for tool in "$@"; do

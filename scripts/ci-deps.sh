@@ -19,8 +19,11 @@ install() {
 
 install redis redis-server
 install postgres postgresql
-# As root a zone of a Redis Cluster is cut off in a network namespace; without root that test is skipped.
-if [ "$(id -u)" -eq 0 ] && [ "$(uname)" = Linux ]; then install ip iproute2; fi
+# As root a zone of a Redis Cluster is cut off, and the demo of docker-compose.yml run, in network namespaces; without root those tests are skipped.
+if [ "$(id -u)" -eq 0 ] && [ "$(uname)" = Linux ]; then
+  install ip iproute2
+  install prometheus prometheus
+fi
 "$ROOT/scripts/install-envoy.sh"
 "$ROOT/scripts/install-checkers.sh"
 "$ROOT/scripts/install-python.sh" kubernetes-validate
