@@ -12,6 +12,7 @@ type EnvoySettings struct {
 	Admin    string   // host:port of Envoy's own pages
 	Upstream string   // host:port
 	Services []string // host:port of each instance of envoy-rls
+	Names    bool     // the hosts are names, which Envoy looks up, and not addresses
 	// Timeout is how long Envoy waits for the service. On a machine that is busy with tests the shipped 20 ms would now and then mean
 	// that a request is let through unasked.
 	Timeout time.Duration
@@ -43,6 +44,9 @@ func (s EnvoySettings) Render(config string) (string, error) {
 			lines.WriteString(strings.Replace(line, "{address: 127.0.0.1, port_value: 8081}", socketAddress(service), 1))
 		}
 		replace(1, line, lines.String())
+	}
+	if s.Names {
+		replace(2, "    type: STATIC\n", "    type: STRICT_DNS\n    dns_lookup_family: V4_ONLY\n")
 	}
 	if s.Timeout > 0 {
 		to := fmt.Sprintf("%.3fs", s.Timeout.Seconds())

@@ -32,7 +32,7 @@ func StartProcess(name string, cmd *exec.Cmd, out io.Writer) (*Process, error) {
 	if cmd.Stdout == nil {
 		cmd.Stdout = p.output
 	}
-	cmd.SysProcAttr = childAttributes()
+	tie(cmd)
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -2,8 +2,9 @@
 
 package harness
 
-import "syscall"
+import (
+	"os/exec"
+	"syscall"
+)
 
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true}
-}
+func tie(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
