@@ -28,6 +28,7 @@ func ServiceBinary(root, dir string) (string, error) {
 	path := filepath.Join(dir, "envoy-rls")
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "./cmd/envoy-rls")
 	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as that of the image
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the service: %w\n%s", err, out)
 	}
