@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
-// Options are what the pages show. All but the last two are required, and called for each request.
+// Options are what the pages show. All but the last four are required, and called for each request.
 type Options struct {
 	// Ready says why the service must not get requests now; empty: it may.
 	Ready func() string
@@ -30,8 +31,19 @@ type Options struct {
 	Explain http.Handler
 	// Authorize says who makes a request that changes something; an error, which is shown to whoever asks, refuses it. Nil: nobody may.
 	Authorize func(*http.Request) (actor string, err error)
+	// Home, if set, is served at / to whoever wants HTML.
+	Home http.Handler
+	// Routes are further things to be read.
+	Routes []Route
 	// ResolveKey finds the bucket that an id stands for, as the page shows ids in place of keys. Nil: no id stands for any.
 	ResolveKey func(id string) (KnownBucket, bool)
+}
+
+// Route is one more thing to be read, by GET and HEAD.
+type Route struct {
+	Path    string // one that ends in / stands for all below it
+	Shows   string // for the list of pages; empty: it is not listed
+	Handler http.Handler
 }
 
 // KnownBucket is a bucket that decisions were about lately.
@@ -129,12 +141,22 @@ var pages = []page{
 	{"/api/v1/explain", "by POST: which policies apply to a request, and what their buckets say; nothing is spent"},
 }
 
-// Handler serves the pages, and the list of them at /.
+// Handler serves the pages, and the list of them at /api/v1, and at / to whoever does not want HTML.
 func Handler(o Options) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/{$}", read(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, map[string][]page{"pages": pages})
+	list := listing(o.Routes)
+	mux.Handle("/{$}", read(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if o.Home != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
+			o.Home.ServeHTTP(w, r)
+			return
+		}
+		list(w, r)
 	}))
+	mux.Handle("/api/v1", read(list))
+	for _, route := range o.Routes {
+		mux.Handle(route.Path, read(route.Handler.ServeHTTP))
+	}
 	mux.Handle("/healthz", read(func(w http.ResponseWriter, _ *http.Request) {
 		text(w, http.StatusOK, "ok")
 	}))
@@ -162,6 +184,19 @@ func Handler(o Options) http.Handler {
 		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
 	return mux
+}
+
+// listing serves the list of pages.
+func listing(routes []Route) http.HandlerFunc {
+	all := slices.Clone(pages)
+	for _, r := range routes {
+		if r.Shows != "" {
+			all = append(all, page{r.Path, r.Shows})
+		}
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, map[string][]page{"pages": all})
+	}
 }
 
 // DebugHandler serves the profiles of net/http/pprof. They show too much for others: it answers those only

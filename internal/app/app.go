@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
+	"github.com/envoy-rls/envoy-rls/internal/page"
 	"github.com/envoy-rls/envoy-rls/internal/tracing"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -80,6 +81,7 @@ type App struct {
 	limiter *ratelimit.Limiter
 	service *rls.Service
 	health  *health.Server
+	page    *page.Page
 
 	started   time.Time
 	serving   atomic.Bool
@@ -120,6 +122,7 @@ func New(opts Options) (*App, error) {
 	}
 	a.metrics = metrics.New(counting)
 	a.limiter = ratelimit.New(ratelimit.Options{Store: a.tracedStore(), OnDecision: a.onDecision()})
+	a.page = a.newPage()
 	a.service = rls.NewService(a.limiter, a.tracedHooks())
 	a.openPolicies()
 	return a, nil

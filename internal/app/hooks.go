@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
@@ -21,7 +22,9 @@ func (a *App) hooks() rls.Hooks {
 			a.metrics.OnGRPCError(codes.InvalidArgument.String())
 			refused.log(slog.LevelWarn, "call refused", "reason", reason)
 		},
+		OnUnfed: func(req *descriptors.Request, used uint64) { a.page.OnUnfed(req, used) },
 		OnUnknownDomain: func(domain []byte) {
+			a.page.OnUnknownDomain(domain)
 			if unknown.due(slog.LevelWarn) {
 				unknown.write(slog.LevelWarn, "no policy file serves the domain; the request was let through", "domain", shorten(domain))
 			}
@@ -50,10 +53,10 @@ func (a *App) hooks() rls.Hooks {
 // onDecision counts decisions, and logs denials if somebody reads debug lines.
 func (a *App) onDecision() func(*ratelimit.Decision) {
 	if !a.log.Enabled(context.Background(), slog.LevelDebug) {
-		return a.metrics.OnDecision
+		return a.count
 	}
 	return func(d *ratelimit.Decision) {
-		a.metrics.OnDecision(d)
+		a.count(d)
 		for i := range d.Checks {
 			c := &d.Checks[i]
 			if c.Denied() {
@@ -64,9 +67,15 @@ func (a *App) onDecision() func(*ratelimit.Decision) {
 	}
 }
 
+func (a *App) count(d *ratelimit.Decision) {
+	a.metrics.OnDecision(d)
+	a.page.OnDecision(d)
+}
+
 // use puts a new policy set in force.
 func (a *App) use(set *policy.Set) {
 	a.metrics.Use(set)
+	a.page.Keys.Use(set)
 	a.service.Prepare(set)
 	a.limiter.Use(set)
 	a.log.Info("policies loaded", append(a.origin(), "version", set.Version(), "policies", len(set.Policies()))...)

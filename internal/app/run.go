@@ -154,7 +154,7 @@ func (a *App) Start(ctx context.Context) error {
 	}
 	a.warnOfSecrets()
 	// In the order in which they are stopped last.
-	for _, start := range []func() error{a.startAdmin, a.startDebug, a.startTracing, a.startStore, a.startGRPC, a.startSource} {
+	for _, start := range []func() error{a.startAdmin, a.startPage, a.startDebug, a.startTracing, a.startStore, a.startGRPC, a.startSource} {
 		if err := start(); err != nil {
 			return errors.Join(err, a.closers.close(ctx))
 		}
@@ -243,6 +243,7 @@ func (a *App) startAdmin() error {
 	handler := admin.Handler(admin.Options{
 		Ready: a.notReady, Set: a.source.Set, Status: a.status, Metrics: a.metrics.Handler(), Authorize: gate.Authorize,
 		Explain: explain.Handler(a.source.Set, a.store),
+		Home:    a.page.Home(), Routes: a.page.Routes(), ResolveKey: a.resolveKey,
 	})
 	server := admin.Server(a.guard(handler), 30*time.Second)
 	if server.TLSConfig, err = a.adminTLS(); err != nil {

@@ -78,8 +78,11 @@ func (a *App) redisOptions() redisbackend.Options {
 		URLs: o.URLs, Mode: redisbackend.Mode(o.Mode), PoolSize: o.PoolSize, Timeout: a.opts.StoreTimeout,
 		PasswordFile: o.PasswordFile,
 		TLS:          redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, OnReload: a.certificatesChanged(useRedis)},
-		OnCall:       func(c *redisbackend.Call) { a.metrics.OnStoreCall(c.Node, c.Took, c.Merged) },
-		OnLate:       func(c *redisbackend.Call) { a.metrics.OnLateReply(c.Node) },
+		OnCall: func(c *redisbackend.Call) {
+			a.metrics.OnStoreCall(c.Node, c.Took, c.Merged)
+			a.page.OnStoreCall(c.Took)
+		},
+		OnLate: func(c *redisbackend.Call) { a.metrics.OnLateReply(c.Node) },
 		OnFailure: func(f *redisbackend.Failure) {
 			a.metrics.OnStoreFailure(f.Error.Node, string(f.Error.Reason), f.Took)
 			if f.Undo {

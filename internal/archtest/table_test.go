@@ -53,7 +53,9 @@ var layers = map[string]int{
 	"internal/redistest": 4,
 	"internal/pgtest":    4,
 
-	"internal/app":      5,
+	"internal/page": 5,
+
+	"internal/app":      6,
 	"internal/simulate": 5,
 
 	"internal/bench":        3,
@@ -61,10 +63,10 @@ var layers = map[string]int{
 	"internal/bench/report": 4,
 	"internal/bench/lab":    5,
 
-	"cmd/envoy-rls": 6,
+	"cmd/envoy-rls": 7,
 
-	"internal/archtest": 6,
-	"internal/doctest":  6,
+	"internal/archtest": 7,
+	"internal/doctest":  7,
 }
 
 // testSupport are packages that only test files may import. They may use the test modules themselves.

@@ -121,6 +121,9 @@ func Live(ctx context.Context, set *policy.Set, store ratelimit.Store, req *desc
 	return r
 }
 
+// Why reports on req under set without any answer.
+func Why(set *policy.Set, req *descriptors.Request) *Report { return describe(set, req, false) }
+
 // describe tells of the request and the policies.
 func describe(set *policy.Set, req *descriptors.Request, hashed bool) *Report {
 	view := set.View(req.Domain)

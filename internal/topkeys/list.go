@@ -14,7 +14,7 @@ type list struct{ shards [shards]shard }
 
 type shard struct {
 	mu sync.Mutex
-	sketch
+	Sketch
 	keys    [slots]policy.Key
 	numbers [slots]*policy.Numbers // by which the key was decided last
 	_       [64]byte               // shards do not share a line of the processor's cache
@@ -38,7 +38,7 @@ func (l *list) add(id uint64, hit *policy.Hit) {
 }
 
 func (s *shard) addLocked(id uint64, hit *policy.Hit) {
-	place, fresh := s.add(id)
+	place, fresh := s.Add(id)
 	if fresh {
 		s.keys[place] = hit.Key.CloneInto(s.keys[place])
 	}
@@ -50,7 +50,7 @@ func (l *list) decay() (weight float64) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		weight += s.decay(fade)
+		weight += s.Decay(Fade)
 		s.mu.Unlock()
 	}
 	return weight

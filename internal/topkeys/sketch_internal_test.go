@@ -10,7 +10,7 @@ import (
 // TestSketchAgainstExactCounts draws streams of keys, skewed and flat, that fade now and then, and compares with counts of every key.
 func TestSketchAgainstExactCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s sketch
+		var s Sketch
 		exact := map[uint64]float64{}
 		weight := 0.0
 		keys := rapid.Uint64Range(1, 500).Draw(t, "keys")
@@ -18,7 +18,7 @@ func TestSketchAgainstExactCounts(t *testing.T) {
 		for _, drawn := range rapid.SliceOfN(rapid.Uint64Range(0, 1<<20-1), 1, 3000).Draw(t, "calls") {
 			if drawn%97 == 0 {
 				factor := 0.5 + float64(drawn%50)/100
-				left := s.decay(factor)
+				left := s.Decay(factor)
 				for id := range exact {
 					exact[id] *= factor
 				}
@@ -33,14 +33,14 @@ func TestSketchAgainstExactCounts(t *testing.T) {
 			id = id*keys>>20 + 1
 			exact[id]++
 			weight++
-			place, _ := s.add(id)
+			place, _ := s.Add(id)
 			require.Equal(t, id, s.ids[place])
 		}
 		checkBound(t, &s, exact, weight)
 	})
 }
 
-func checkBound(t require.TestingT, s *sketch, exact map[uint64]float64, weight float64) {
+func checkBound(t require.TestingT, s *Sketch, exact map[uint64]float64, weight float64) {
 	const rounding = 1e-6
 	bound := weight / slots
 	known := map[uint64]bool{}
@@ -60,13 +60,13 @@ func checkBound(t require.TestingT, s *sketch, exact map[uint64]float64, weight 
 }
 
 func TestFadeHalvesInHalfLife(t *testing.T) {
-	var s sketch
+	var s Sketch
 	for range 1000 {
-		s.add(1)
+		s.Add(1)
 	}
 	left := 0.0
 	for range HalfLife {
-		left = s.decay(fade)
+		left = s.Decay(Fade)
 	}
 	require.InDelta(t, 500, left, 1e-6)
 }

@@ -16,8 +16,8 @@ import (
 // HalfLife is after how many seconds, that is calls of Tick, a call counts half.
 const HalfLife = 30
 
-// fade is what a second leaves of a count: 0.5 to the power of 1/HalfLife.
-const fade = 0.977159968434245
+// Fade is what a second leaves of a count: 0.5 to the power of 1/HalfLife.
+const Fade = 0.977159968434245
 
 // MaxLists bounds the lists of keys: two for each policy, of those allowed and those denied. A list takes about 16 kB, and 80 kB if its keys are as
 // long as keys can be: 8 MB in all, 40 MB at most.

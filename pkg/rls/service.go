@@ -27,6 +27,8 @@ type Hooks struct {
 	OnUnknownDomain func(domain []byte)
 	// OnUnmatched: n of the call's descriptors fed no policy.
 	OnUnmatched func(domain []byte, n int)
+	// OnUnfed: the same, with the call, and a bit in used for each descriptor that fed one.
+	OnUnfed func(req *descriptors.Request, used uint64)
 	// OnTruncated: the call had more descriptors or entries than are read.
 	OnTruncated func(domain []byte)
 	// OnLimitIgnored: n of the call's descriptors carried a limit of their own, which is not used.
@@ -51,6 +53,9 @@ func NewService(l *ratelimit.Limiter, h Hooks) *Service {
 	}
 	if h.OnTruncated == nil {
 		h.OnTruncated = func([]byte) {}
+	}
+	if h.OnUnfed == nil {
+		h.OnUnfed = func(*descriptors.Request, uint64) {}
 	}
 	if h.OnUnmatched == nil {
 		h.OnUnmatched = nop
@@ -109,6 +114,7 @@ func (s *Service) report(req *descriptors.Request, d *ratelimit.Decision) {
 	}
 	if n := len(req.Descriptors) - bits.OnesCount64(d.Used); n > 0 {
 		s.hooks.OnUnmatched(req.Domain, n)
+		s.hooks.OnUnfed(req, d.Used)
 	}
 }
 

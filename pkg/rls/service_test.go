@@ -3,6 +3,7 @@ package rls_test
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"sync/atomic"
 	"testing"
 
@@ -38,8 +39,11 @@ func newDesk(t *testing.T, policies string) *desk {
 		OnRefused:       func(string) { d.events["refused"]++ },
 		OnUnknownDomain: func([]byte) { d.events["unknown domain"]++ },
 		OnUnmatched:     func(_ []byte, n int) { d.events["unmatched"] += n },
-		OnTruncated:     func([]byte) { d.events["truncated"]++ },
-		OnLimitIgnored:  func(_ []byte, n int) { d.events["limit ignored"] += n },
+		OnUnfed: func(r *descriptors.Request, used uint64) {
+			d.events["unfed"] += len(r.Descriptors) - bits.OnesCount64(used)
+		},
+		OnTruncated:    func([]byte) { d.events["truncated"]++ },
+		OnLimitIgnored: func(_ []byte, n int) { d.events["limit ignored"] += n },
 	})
 	return d
 }
@@ -126,6 +130,7 @@ func TestField_DefinedAnswers(t *testing.T) {
 		require.Equal(t, rls.OK, resp.Statuses[0].Code)
 	}
 	require.Equal(t, 5, d.events["unmatched"])
+	require.Equal(t, 5, d.events["unfed"])
 
 	var resp rls.Response
 	req := descriptors.Request{Domain: []byte("elsewhere"), Descriptors: []descriptors.Descriptor{entries("tenant", "acme")}}

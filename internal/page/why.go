@@ -1,0 +1,162 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/envoy-rls/envoy-rls/internal/explain"
+	"github.com/envoy-rls/envoy-rls/internal/topkeys"
+	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
+)
+
+// Why says why no policy counts a descriptor. Values that tell who somebody is, those of attributes that any policy counts by, show their ends
+// only; of the others, those that policies compare are shown.
+type Why struct {
+	Reasons []string `json:"reasons"`
+	// Nearest is the policy that misses the descriptor by the least; empty if none comes near.
+	Nearest string `json:"nearest,omitempty"`
+}
+
+// mostReasons bounds what is said about one shape.
+const mostReasons = 4
+
+// whyUnmatched explains descriptor at of req; -1: its domain.
+func whyUnmatched(set *policy.Set, req *descriptors.Request, at int) Why {
+	view := set.View(req.Domain)
+	if at < 0 {
+		return Why{Reasons: []string{hint("no policy file serves this domain", string(req.Domain), set.Domains())}}
+	}
+	own := req.Descriptors[at].Entries
+	if len(own) == 0 {
+		return Why{Reasons: []string{"the descriptor has no entries"}}
+	}
+	var w Why
+	attributes := map[string]bool{}
+	for _, e := range own {
+		name := view.Attribute(e.Key)
+		if name == "" {
+			w.add(hint(fmt.Sprintf("no policy has a use for entries with the key %q", shown(string(e.Key))), string(e.Key), view.Entries()))
+			name = view.Attribute([]byte(nearestEntry(view, string(e.Key))))
+		}
+		attributes[name] = name != ""
+	}
+	w.nearest(set, view, explain.Why(set, req), attributes)
+	return w
+}
+
+// add adds a reason, once.
+func (w *Why) add(reason string) {
+	if len(w.Reasons) < mostReasons && !slices.Contains(w.Reasons, reason) {
+		w.Reasons = append(w.Reasons, reason)
+	}
+}
+
+func hint(text, wrong string, right []string) string {
+	if meant := policy.DidYouMean(wrong, right); meant != "" {
+		return text + "; " + meant
+	}
+	return text
+}
+
+// nearestEntry is the key that key may be a misspelling of.
+func nearestEntry(view *policy.View, key string) string {
+	for _, name := range view.Entries() {
+		if policy.DidYouMean(key, []string{name}) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// nearest finds the policy that is about some of the attributes and that the fewest conditions keep from applying, and says which.
+func (w *Why) nearest(set *policy.Set, view *policy.View, r *explain.Report, attributes map[string]bool) {
+	hidden := identities(set)
+	fewest, best := 0, []string(nil)
+	for i, p := range view.Policies() {
+		reasons, unmet := reasonsOf(&r.Policies[i], hidden)
+		if len(reasons) == 0 || !about(p, attributes) {
+			continue
+		}
+		if best == nil || unmet < fewest {
+			fewest, best, w.Nearest = unmet, reasons, shown(p.ID)
+		}
+	}
+	for _, reason := range best {
+		w.add(reason)
+	}
+}
+
+// about reports whether p matches on, or counts by, one of the attributes.
+func about(p *policy.Policy, attributes map[string]bool) bool {
+	return attributes[p.Tag()] || slices.ContainsFunc(p.Key, func(a string) bool { return attributes[a] }) ||
+		slices.ContainsFunc(p.Match, func(c policy.Condition) bool { return attributes[c.Attribute] })
+}
+
+// reasonsOf says why a policy does not count a request, and how many of its conditions do not hold. No reasons: it does.
+func reasonsOf(p *explain.Policy, hidden map[string]bool) (reasons []string, unmet int) {
+	for _, h := range p.Hits {
+		if h.Missing == "" {
+			return nil, 0
+		}
+		reasons = append(reasons, fmt.Sprintf("the request has no %s, which is part of the key", h.Missing))
+	}
+	for _, u := range p.Unmet {
+		reasons = append(reasons, fmt.Sprintf("%s is %s, must be %s", u.Attribute, got(&u, hidden), shorten(u.Wanted)))
+	}
+	return reasons, len(p.Unmet)
+}
+
+func got(u *explain.Unmet, hidden map[string]bool) string {
+	switch {
+	case len(u.Got) == 0:
+		return "absent"
+	case hidden[u.Attribute]:
+		return "…" + shown(topkeys.Ending(u.Got[0]))
+	}
+	return fmt.Sprintf("%q", shown(u.Got[0]))
+}
+
+// shorten keeps lists of a policy's values readable.
+func shorten(s string) string {
+	const most = 120
+	if runes := []rune(s); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return s
+}
+
+// identities are the attributes whose values tell who somebody is.
+func identities(set *policy.Set) map[string]bool {
+	hidden := map[string]bool{"ip": true, "apiKey": true, "username": true, "tenant": true}
+	for _, p := range set.Policies() {
+		hidden[p.Tag()] = true
+		for _, a := range p.Key {
+			hidden[a] = true
+		}
+	}
+	return hidden
+}
+
+// shownEntries are the entries of descriptor at, with the values that may be shown.
+func shownEntries(set *policy.Set, req *descriptors.Request, at int) []ShownEntry {
+	list := []ShownEntry{}
+	if at < 0 {
+		return list
+	}
+	view, hidden := set.View(req.Domain), identities(set)
+	matched := map[string]bool{}
+	for _, p := range view.Policies() {
+		for _, c := range p.Match {
+			matched[c.Attribute] = true
+		}
+	}
+	for _, e := range req.Descriptors[at].Entries {
+		one := ShownEntry{Key: shown(string(e.Key))}
+		if name := view.Attribute(e.Key); matched[name] && !hidden[name] {
+			one.Value = shown(string(e.Value))
+		}
+		list = append(list, one)
+	}
+	return list
+}
