@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what is missing of the tools that are named as arguments: go, node, redis, postgres, ip, prometheus. Python is checked where it is used, by install-envoy.sh and
+# Says what is missing of the tools that are named as arguments: go, node, redis, postgres, chromium, ip, prometheus. Python is checked where it is used, by install-envoy.sh and
 # install-checkers.sh.
 set -eu
 
@@ -52,6 +52,11 @@ check_redis() {
 check_postgres() {
 	command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
 		say "PostgreSQL 13 or later (Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql)"
+}
+
+check_chromium() {
+	command -v chromium >/dev/null 2>&1 || [ -x "${CHROMIUM:-}" ] ||
+		say "chromium (Debian: apt-get install chromium; elsewhere name Chrome or Chromium with CHROMIUM=)"
 }
 
 check_ip() {

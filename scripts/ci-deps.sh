@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests drive from outside: the real Envoy, the third-party parsers of header fields, kustomize and the schemas of Kubernetes, and
-# redis-server and PostgreSQL, which come from the system's packages.
+# Installs what the tests drive from outside: the real Envoy, the third-party parsers of header fields, kustomize and the schemas of Kubernetes,
+# what drives a browser; and redis-server, PostgreSQL and Chromium, which come from the system's packages.
 set -euo pipefail
 # shellcheck source=scripts/ci-lib.sh
 . "$(dirname "$0")/ci-lib.sh"
@@ -19,6 +19,7 @@ install() {
 
 install redis redis-server
 install postgres postgresql
+install chromium chromium
 # As root a zone of a Redis Cluster is cut off, and the demo of docker-compose.yml run, in network namespaces; without root those tests are skipped.
 if [ "$(id -u)" -eq 0 ] && [ "$(uname)" = Linux ]; then
   install ip iproute2
@@ -26,5 +27,6 @@ if [ "$(id -u)" -eq 0 ] && [ "$(uname)" = Linux ]; then
 fi
 "$ROOT/scripts/install-envoy.sh"
 "$ROOT/scripts/install-checkers.sh"
+"$ROOT/scripts/install-browser-driver.sh" >/dev/null
 "$ROOT/scripts/install-python.sh" kubernetes-validate
 "$ROOT/scripts/ci-tools.sh" kustomize

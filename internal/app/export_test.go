@@ -24,6 +24,7 @@ func BareAndWatched(ctx context.Context, a *App) (bare, watched *rls.Service, er
 func OnRedisCall() func(*redisbackend.Call) {
 	a := &App{log: slog.Default()}
 	a.metrics = metrics.New(metrics.Options{Shared: func() metrics.Shared { return metrics.Shared{} }})
+	a.page = a.newPage()
 	return a.redisOptions().OnCall
 }
 

@@ -41,8 +41,10 @@ func formatMicros(us *float64) string {
 		return strconv.FormatFloat(*us, 'f', 1, 64) + " µs"
 	case *us < 1000:
 		return strconv.FormatFloat(*us, 'f', 0, 64) + " µs"
-	case *us < 1e6:
+	case *us < 1e4:
 		return strconv.FormatFloat(*us/1e3, 'f', 1, 64) + " ms"
+	case *us < 1e6:
+		return strconv.FormatFloat(*us/1e3, 'f', 0, 64) + " ms"
 	}
 	return strconv.FormatFloat(*us/1e6, 'f', 1, 64) + " s"
 }

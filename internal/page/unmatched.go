@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/envoy-rls/envoy-rls/internal/topkeys"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
@@ -18,6 +19,9 @@ const (
 	// What is kept of a request, in entries and bytes: 300 kB for all shapes together.
 	keptEntries = 64
 	keptBytes   = 80
+	// explaining is how long it may take to find out why, for shapes that are new: with ten thousand policies, it takes some milliseconds for each. The
+	// others follow when the list is made again.
+	explaining = 10 * time.Millisecond
 )
 
 // Unmatched is a kind of descriptor that fed no policy.
@@ -46,6 +50,7 @@ type shapes struct {
 	mu sync.Mutex
 	topkeys.Sketch
 	samples [topkeys.Slots]sample
+	reader  *reader // by the set that was in force last
 }
 
 // sample is a request with a descriptor of a shape.
@@ -97,7 +102,7 @@ func (s *shapes) add(req *descriptors.Request, at int) {
 	defer s.mu.Unlock()
 	place, fresh := s.Add(h.Sum64())
 	if fresh {
-		s.samples[place] = sample{request: shortened(req), at: at}
+		s.samples[place] = sample{request: shortened(req), at: at, why: Why{Reasons: []string{}}}
 	}
 }
 
@@ -134,15 +139,19 @@ func (s *shapes) list(set *policy.Set) []Unmatched {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.reader == nil || s.reader.set != set {
+		s.reader = newReader(set)
+	}
+	began := time.Now()
 	for i := range s.samples {
 		one := &s.samples[i]
 		count, bound := s.Count(i)
 		if one.request == nil || count < 0.5 {
 			continue
 		}
-		if one.set != set {
-			one.set, one.why = set, whyUnmatched(set, one.request, one.at)
-			one.own = shownEntries(set, one.request, one.at)
+		if one.set != set && time.Since(began) < explaining {
+			one.set, one.why = set, s.reader.why(one.request, one.at)
+			one.own = s.reader.entries(one.request, one.at)
 		}
 		all = append(all, Unmatched{
 			Domain: shown(string(one.request.Domain)), Entries: one.own, Calls: count, Error: bound, Why: one.why,

@@ -21,11 +21,32 @@ type Why struct {
 // mostReasons bounds what is said about one shape.
 const mostReasons = 4
 
-// whyUnmatched explains descriptor at of req; -1: its domain.
-func whyUnmatched(set *policy.Set, req *descriptors.Request, at int) Why {
-	view := set.View(req.Domain)
+// reader reads requests as the policies of one set do.
+type reader struct {
+	set *policy.Set
+	// hidden are the attributes whose values tell who somebody is, compared those that some policy compares.
+	hidden, compared map[string]bool
+}
+
+func newReader(set *policy.Set) *reader {
+	r := &reader{set, map[string]bool{"ip": true, "apiKey": true, "username": true, "tenant": true}, map[string]bool{}}
+	for _, p := range set.Policies() {
+		r.hidden[p.Tag()] = true
+		for _, a := range p.Key {
+			r.hidden[a] = true
+		}
+		for _, c := range p.Match {
+			r.compared[c.Attribute] = true
+		}
+	}
+	return r
+}
+
+// why explains descriptor at of req; -1: its domain.
+func (r *reader) why(req *descriptors.Request, at int) Why {
+	view := r.set.View(req.Domain)
 	if at < 0 {
-		return Why{Reasons: []string{hint("no policy file serves this domain", string(req.Domain), set.Domains())}}
+		return Why{Reasons: []string{hint("no policy file serves this domain", string(req.Domain), r.set.Domains())}}
 	}
 	own := req.Descriptors[at].Entries
 	if len(own) == 0 {
@@ -41,7 +62,7 @@ func whyUnmatched(set *policy.Set, req *descriptors.Request, at int) Why {
 		}
 		attributes[name] = name != ""
 	}
-	w.nearest(set, view, explain.Why(set, req), attributes)
+	r.nearest(&w, view, explain.Why(r.set, req), attributes)
 	return w
 }
 
@@ -70,12 +91,14 @@ func nearestEntry(view *policy.View, key string) string {
 }
 
 // nearest finds the policy that is about some of the attributes and that the fewest conditions keep from applying, and says which.
-func (w *Why) nearest(set *policy.Set, view *policy.View, r *explain.Report, attributes map[string]bool) {
-	hidden := identities(set)
+func (r *reader) nearest(w *Why, view *policy.View, all *explain.Report, attributes map[string]bool) {
 	fewest, best := 0, []string(nil)
 	for i, p := range view.Policies() {
-		reasons, unmet := reasonsOf(&r.Policies[i], hidden)
-		if len(reasons) == 0 || !about(p, attributes) {
+		if !about(p, attributes) {
+			continue
+		}
+		reasons, unmet := r.reasons(&all.Policies[i])
+		if len(reasons) == 0 {
 			continue
 		}
 		if best == nil || unmet < fewest {
@@ -93,8 +116,8 @@ func about(p *policy.Policy, attributes map[string]bool) bool {
 		slices.ContainsFunc(p.Match, func(c policy.Condition) bool { return attributes[c.Attribute] })
 }
 
-// reasonsOf says why a policy does not count a request, and how many of its conditions do not hold. No reasons: it does.
-func reasonsOf(p *explain.Policy, hidden map[string]bool) (reasons []string, unmet int) {
+// reasons says why a policy does not count a request, and how many of its conditions do not hold. No reasons: it does.
+func (r *reader) reasons(p *explain.Policy) (reasons []string, unmet int) {
 	for _, h := range p.Hits {
 		if h.Missing == "" {
 			return nil, 0
@@ -102,16 +125,16 @@ func reasonsOf(p *explain.Policy, hidden map[string]bool) (reasons []string, unm
 		reasons = append(reasons, fmt.Sprintf("the request has no %s, which is part of the key", h.Missing))
 	}
 	for _, u := range p.Unmet {
-		reasons = append(reasons, fmt.Sprintf("%s is %s, must be %s", u.Attribute, got(&u, hidden), shorten(u.Wanted)))
+		reasons = append(reasons, fmt.Sprintf("%s is %s, must be %s", u.Attribute, r.got(&u), shorten(u.Wanted)))
 	}
 	return reasons, len(p.Unmet)
 }
 
-func got(u *explain.Unmet, hidden map[string]bool) string {
+func (r *reader) got(u *explain.Unmet) string {
 	switch {
 	case len(u.Got) == 0:
 		return "absent"
-	case hidden[u.Attribute]:
+	case r.hidden[u.Attribute]:
 		return "…" + shown(topkeys.Ending(u.Got[0]))
 	}
 	return fmt.Sprintf("%q", shown(u.Got[0]))
@@ -126,34 +149,16 @@ func shorten(s string) string {
 	return s
 }
 
-// identities are the attributes whose values tell who somebody is.
-func identities(set *policy.Set) map[string]bool {
-	hidden := map[string]bool{"ip": true, "apiKey": true, "username": true, "tenant": true}
-	for _, p := range set.Policies() {
-		hidden[p.Tag()] = true
-		for _, a := range p.Key {
-			hidden[a] = true
-		}
-	}
-	return hidden
-}
-
-// shownEntries are the entries of descriptor at, with the values that may be shown.
-func shownEntries(set *policy.Set, req *descriptors.Request, at int) []ShownEntry {
+// entries are those of descriptor at, with the values that may be shown.
+func (r *reader) entries(req *descriptors.Request, at int) []ShownEntry {
 	list := []ShownEntry{}
 	if at < 0 {
 		return list
 	}
-	view, hidden := set.View(req.Domain), identities(set)
-	matched := map[string]bool{}
-	for _, p := range view.Policies() {
-		for _, c := range p.Match {
-			matched[c.Attribute] = true
-		}
-	}
+	view := r.set.View(req.Domain)
 	for _, e := range req.Descriptors[at].Entries {
 		one := ShownEntry{Key: shown(string(e.Key))}
-		if name := view.Attribute(e.Key); matched[name] && !hidden[name] {
+		if name := view.Attribute(e.Key); r.compared[name] && !r.hidden[name] {
 			one.Value = shown(string(e.Value))
 		}
 		list = append(list, one)

@@ -54,14 +54,19 @@ const parts = {
 	// A key that is drained now is on the page within 2 s.
 	async drained() {
 		const { page, faults } = await open();
-		assert.equal(await row(page, "Denied", "0-42").count(), 0);
-		const answer = await call(0, 30, free("0000-42"));
-		assert.deepEqual(answer, { Allowed: 20, Denied: 10 });
-		const since = Date.now();
-		await row(page, "Denied", "0-42").waitFor();
-		const took = Date.now() - since;
-		console.log(`the drained key was on the page after ${took} ms`);
-		if (!process.env.PAGE_TEST_SLOW) assert.ok(took < 2000, `${took} ms`);
+		// The machine may stand still, but not three times; the long form excuses nothing.
+		const waits = [];
+		for (const key of ["0000-40", "0000-41", "0000-42"]) {
+			assert.equal(await row(page, "Denied", key.slice(-4)).count(), 0);
+			const answer = await call(0, 30, free(key));
+			assert.deepEqual(answer, { Allowed: 20, Denied: 10 });
+			const since = Date.now();
+			await row(page, "Denied", key.slice(-4)).waitFor();
+			waits.push(Date.now() - since);
+		}
+		console.log(`drained keys were on the page after ${waits} ms`);
+		const judged = process.env.ENVOY_RLS_LONG === "1" ? Math.max(...waits) : Math.min(...waits);
+		assert.ok(judged < 2000, `${waits} ms`);
 		assert.match(await row(page, "Denied", "0-42").innerText(), /tenant …0-42 apiKey …[0-9a-f]{4} #[0-9a-f]{6}\s+10/);
 		const text = await page.content();
 		for (const secret of ["0000-42", "customer"]) assert.ok(!text.includes(secret), secret + " is on the page");

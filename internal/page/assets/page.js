@@ -44,7 +44,7 @@ const sources = {
 function micros(us) {
 	if (us == null) return "–";
 	if (us < 1000) return us.toFixed(us < 10 ? 1 : 0) + " µs";
-	return us < 1e6 ? (us / 1e3).toFixed(1) + " ms" : (us / 1e6).toFixed(1) + " s";
+	return us < 1e6 ? (us / 1e3).toFixed(us < 1e4 ? 1 : 0) + " ms" : (us / 1e6).toFixed(1) + " s";
 }
 
 function perSecond(n) {
@@ -90,7 +90,7 @@ function axis(extra) {
 const decades = (u, marks) => marks.map((v) => (Math.abs(Math.log10(v) % 1) < 1e-9 ? v : null));
 
 function yAxis(plot) {
-	const y = axis({ size: 62, values: (u, list) => list.map((v) => (v == null ? "" : plot.format(v))) });
+	const y = axis({ size: 66, values: (u, list) => list.map((v) => (v == null ? "" : plot.format(v))) });
 	if (plot.log) y.filter = y.grid.filter = y.ticks.filter = decades;
 	return y;
 }
