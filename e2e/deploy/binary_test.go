@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/envoy-rls/envoy-rls/e2e/harness"
+	"github.com/envoy-rls/envoy-rls/internal/testcerts"
 )
 
 // flags are those of envoy-rls serve: the variable of each, and its default if that is told.
@@ -56,24 +56,66 @@ func (m *manifests) setting(known map[string]string, name string) string {
 	return known[name]
 }
 
-// start starts the binary as the container would, on free ports and with its volumes in dir.
-func (m *manifests) start(ctx context.Context, known map[string]string, dir string) (*harness.Instance, error) {
+// running is the binary as a container would run it.
+type running struct {
+	process *harness.Process
+	admin   string // host:port
+	log     *harness.Journal
+}
+
+func (r *running) stop() { r.process.Stop(patience) }
+
+// start starts the binary as the container would, with its environment and nothing else, on free ports and with its volumes in dir.
+func (m *manifests) start(ctx context.Context, known map[string]string, dir string) (*running, error) {
 	mounted, err := m.mount(dir)
 	if err != nil {
 		return nil, err
 	}
 	set, _ := m.environment(known)
-	set["ENVOY_RLS_DRAIN_DELAY"] = "0s" // which nobody is to wait for
-	env := make([]string, 0, len(set))
 	for name, value := range set {
 		for at, here := range mounted {
 			if value == at || strings.HasPrefix(value, at+"/") {
-				value = here + strings.TrimPrefix(value, at)
+				set[name] = here + strings.TrimPrefix(value, at)
 			}
 		}
-		env = append(env, name+"="+value)
 	}
-	return harness.StartInstance(ctx, programs.service, m.container().Args, env)
+	set["ENVOY_RLS_DRAIN_DELAY"] = "0s" // which nobody is to wait for
+	set["ENVOY_RLS_DEBUG_ADDR"] = ""
+	// Another program may take a port before the service does.
+	for try := 1; ; try++ {
+		r, err := m.startOnce(ctx, set)
+		if err == nil || try == 3 || !strings.Contains(err.Error(), "address already in use") {
+			return r, err
+		}
+	}
+}
+
+func (m *manifests) startOnce(ctx context.Context, set map[string]string) (*running, error) {
+	for _, name := range []string{"ENVOY_RLS_GRPC_ADDR", "ENVOY_RLS_ADMIN_ADDR"} {
+		free, err := harness.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		set[name] = fmt.Sprintf("127.0.0.1:%d", free)
+	}
+	r := &running{admin: set["ENVOY_RLS_ADMIN_ADDR"], log: &harness.Journal{}}
+	cmd := exec.Command(programs.service, m.container().Args...)
+	for name, value := range set {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var err error
+	if r.process, err = harness.StartProcess("envoy-rls", cmd, r.log); err != nil {
+		return nil, err
+	}
+	err = harness.Until(ctx, "envoy-rls to be ready", func() error {
+		_, err := harness.Get(ctx, "http://"+r.admin+"/readyz")
+		return err
+	}, r.process)
+	if err != nil {
+		r.stop()
+		return nil, err
+	}
+	return r, nil
 }
 
 // mount makes the volumes and gives where each is, by the path that it has in the container.
@@ -102,11 +144,30 @@ func (m *manifests) files(name string) map[string]string {
 		case v.ConfigMap != nil:
 			return m.ConfigMaps[v.ConfigMap.Name]
 		case v.Secret != nil:
-			return maps.Clone(map[string]map[string]string{
-				"envoy-rls-redis":      {"password": "not-a-secret"},
-				"envoy-rls-policy-dsn": {"dsn": noDatabase},
-			}[v.Secret.SecretName])
+			return secretFiles(v.Secret.SecretName)
 		}
+	}
+	return nil
+}
+
+func secretFiles(name string) map[string]string {
+	switch name {
+	case "envoy-rls-redis":
+		return map[string]string{"password": "not-a-secret"}
+	case "envoy-rls-policy-dsn":
+		return map[string]string{"dsn": noDatabase}
+	case "envoy-rls-admin-token":
+		return map[string]string{"tokens": "somebody " + strings.Repeat("0123456789abcdef", 4) + "\n"}
+	case "envoy-rls-grpc-tls":
+		authority, err := testcerts.New("envoys")
+		if err != nil {
+			return nil
+		}
+		pair, err := authority.Issue(testcerts.Leaf{Name: "envoy-rls"})
+		if err != nil {
+			return nil
+		}
+		return map[string]string{"tls.crt": string(pair.Cert), "tls.key": string(pair.Key), "ca.crt": string(authority.PEM)}
 	}
 	return nil
 }

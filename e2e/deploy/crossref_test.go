@@ -173,9 +173,13 @@ func (m *manifests) ingressFaults(map[string]string) []string {
 func (m *manifests) egressFaults(known map[string]string) []string {
 	var f faults
 	needed := []string{"TCP 53", "UDP 53"}
-	if m.setting(known, "ENVOY_RLS_STORE") == "redis" {
-		target, err := url.Parse(m.setting(known, "ENVOY_RLS_REDIS_URL"))
-		f.unless(err == nil && target.Port() != "", "ENVOY_RLS_REDIS_URL has no port")
+	for _, name := range []string{"ENVOY_RLS_REDIS_URL", "ENVOY_RLS_OTLP_ENDPOINT"} {
+		set, _ := m.environment(known)
+		if set[name] == "" {
+			continue
+		}
+		target, err := url.Parse(set[name])
+		f.unless(err == nil && target.Port() != "", "%s has no port", name)
 		if err == nil {
 			needed = append(needed, "TCP "+target.Port())
 		}

@@ -9,22 +9,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// everything is an overlay that no user is given as such: the store on Redis with each optional component.
-const everything = `
+// Overlays that no user is given as such, with the optional components.
+const (
+	everything = `
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../redis]
 components: [../../components/postgres, ../../components/priority]
 `
+	secured = `
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../embedded]
+components: [../../components/admin-token, ../../components/grpc-tls, ../../components/tracing]
+`
+)
 
-// tree copies deploy/ to where a test may change it, with the overlay everything.
+// tree copies deploy/ to where a test may change it, with overlays of all components.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS(root+"/deploy")))
-	overlay := filepath.Join(dir, "kustomize/overlays/everything")
-	require.NoError(t, os.MkdirAll(overlay, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(everything), 0o600))
+	for name, text := range map[string]string{"everything": everything, "secured": secured} {
+		overlay := filepath.Join(dir, "kustomize/overlays", name)
+		require.NoError(t, os.MkdirAll(overlay, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
+	}
 	return dir
 }
 
@@ -46,18 +56,18 @@ type depth int
 const (
 	rendered depth = iota // what the manifests say
 	checked               // and what Kubernetes' schemas and envoy-rls validate say of it
-	running               // and what the binary does, started as they say
+	started               // and what the binary does, started as they say
 )
 
-// faultsOf checks every overlay of a tree.
-func faultsOf(t *testing.T, dir string, deep depth) []string {
+// faultsOf checks overlays of a tree.
+func faultsOf(t *testing.T, dir string, deep depth, overlays ...string) []string {
 	t.Helper()
 	known, err := flags()
 	require.NoError(t, err)
 	adapter, err := os.ReadFile(filepath.Join(dir, "prometheus-adapter/values.yaml"))
 	require.NoError(t, err)
 	var all []string
-	for _, overlay := range overlays(t, dir) {
+	for _, overlay := range overlays {
 		m, err := render(dir, overlay)
 		if err != nil {
 			return append(all, err.Error())
@@ -68,7 +78,7 @@ func faultsOf(t *testing.T, dir string, deep depth) []string {
 			found = append(found, m.schemaFaults(scratch)...)
 			found = append(found, m.validateFaults(scratch)...)
 		}
-		if deep >= running {
+		if deep >= started {
 			found = append(found, m.runningFaults(t.Context(), known, string(adapter), t.TempDir())...)
 		}
 		for _, fault := range found {
@@ -80,8 +90,9 @@ func faultsOf(t *testing.T, dir string, deep depth) []string {
 
 func TestManifestsAreSound(t *testing.T) {
 	dir := tree(t)
-	require.Equal(t, []string{"embedded", "everything", "redis"}, overlays(t, dir))
-	require.Empty(t, faultsOf(t, dir, running))
+	all := overlays(t, dir)
+	require.Equal(t, []string{"embedded", "everything", "redis", "secured"}, all)
+	require.Empty(t, faultsOf(t, dir, started, all...))
 }
 
 // replace plants a fault in a file of a tree.
@@ -137,6 +148,9 @@ func TestPlantedFaultsInManifestsAreFound(t *testing.T) {
 		{"everybody may call", network, "        matchLabels:\n          envoy-rls/client: \"true\"", "        {}", "every namespace may call", rendered},
 		{"Redis' port", onRedis, "cluster.local:6379", "cluster.local:6380", "needs [TCP 53 TCP 6380", rendered},
 		{"PostgreSQL's port", "kustomize/components/postgres/networkpolicy.yaml", "5432", "5433", "needs [TCP 53 TCP 5432", rendered},
+		{"collector's port", "kustomize/components/tracing/networkpolicy.yaml", "4317", "4318", "needs [TCP 4317", rendered},
+		{"certificate", "kustomize/components/grpc-tls/deployment.yaml", "grpc-tls/tls.crt", "grpc-tls/cert.crt", "no volume has it", rendered},
+		{"flag of a component", "kustomize/components/admin-token/deployment.yaml", "ENVOY_RLS_ADMIN_TOKEN_FILE", "ENVOY_RLS_ADMIN_TOKENS_FILE", "sets no flag", rendered},
 		{"variable", deployment, "ENVOY_RLS_LOG_FORMAT", "ENVOY_RLS_LOGFORMAT", "ENVOY_RLS_LOGFORMAT sets no flag", rendered},
 		{"runs as root", deployment, "runAsNonRoot: true", "runAsNonRoot: false", "may run as root", rendered},
 		{"seccomp", deployment, "type: RuntimeDefault", "type: Unconfined", "no seccomp profile", rendered},
@@ -158,17 +172,17 @@ func TestPlantedFaultsInManifestsAreFound(t *testing.T) {
 		{"field of the adapter", adapter, "metricsQuery", "metricQuery", "metricQuery", rendered},
 		{"fault in a policy", "kustomize/base/policies/mesh.yaml", "onStoreFailure: local", "onStoreFailure: Local", "onStoreFailure", checked},
 
-		{"path of a probe", deployment, "path: /healthz", "path: /health", "the liveness probe", running},
-		{"counter of the adapter", adapter, "envoy_rls_requests_total{", "envoy_rls_request_total{", "no counter envoy_rls_request_total", running},
-		{"path of the metrics", monitor, "path: /metrics", "path: /stats", "the ServiceMonitor", running},
-		{"value of a variable", deployment, "value: json", "value: yaml", "does not start", running},
-		{"command", deployment, "args: [serve]", "args: [server]", "does not start", running},
+		{"path of a probe", deployment, "path: /healthz", "path: /health", "the liveness probe", started},
+		{"counter of the adapter", adapter, "envoy_rls_requests_total{", "envoy_rls_request_total{", "no counter envoy_rls_request_total", started},
+		{"path of the metrics", monitor, "path: /metrics", "path: /stats", "the ServiceMonitor", started},
+		{"value of a variable", deployment, "value: json", "value: yaml", "does not start", started},
+		{"command", deployment, "args: [serve]", "args: [server]", "does not start", started},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			dir := tree(t)
 			replace(t, filepath.Join(dir, test.file), test.old, test.fault)
-			found := faultsOf(t, dir, test.deep)
+			found := faultsOf(t, dir, test.deep, "everything", "secured") // which hold all that the others do
 			require.Contains(t, strings.Join(found, "\n"), test.want)
 		})
 	}

@@ -17,27 +17,27 @@ import (
 func (m *manifests) runningFaults(ctx context.Context, known map[string]string, adapter, dir string) []string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	i, err := m.start(ctx, known, dir)
+	r, err := m.start(ctx, known, dir)
 	if m.setting(known, "ENVOY_RLS_POLICY_SOURCE") == "postgres" && err != nil {
 		return m.databaseFaults(err, dir)
 	}
 	if err != nil {
 		return []string{"does not start: " + err.Error()}
 	}
-	defer i.Stop()
+	defer r.stop()
 	var f faults
 	for what, probe := range m.container().probes() {
 		if probe != nil {
-			_, err := harness.Get(ctx, "http://"+i.Admin+probe.HTTPGet.Path)
+			_, err := harness.Get(ctx, "http://"+r.admin+probe.HTTPGet.Path)
 			f.unless(err == nil, "the %s probe: %v", what, err)
 		}
 	}
-	f.unless(!strings.Contains(i.Log.String(), "set no flag"), "the log says that variables set no flag")
-	f = append(f, m.policyFaults(ctx, i)...)
+	f.unless(!strings.Contains(r.log.String(), "set no flag"), "the log says that variables set no flag")
+	f = append(f, m.policyFaults(ctx, r)...)
 	if m.Monitor == nil {
 		return f
 	}
-	metrics, err := harness.Get(ctx, "http://"+i.Admin+m.Monitor.Spec.Endpoints[0].Path)
+	metrics, err := harness.Get(ctx, "http://"+r.admin+m.Monitor.Spec.Endpoints[0].Path)
 	f.unless(err == nil, "the ServiceMonitor: %v", err)
 	var rules adapterRules
 	_ = yaml.Unmarshal([]byte(adapter), &rules) // scalerFaults tells
@@ -57,9 +57,9 @@ func (m *manifests) databaseFaults(err error, dir string) []string {
 }
 
 // policyFaults are policies of the ConfigMap that are not in force, and what validate says of them.
-func (m *manifests) policyFaults(ctx context.Context, i *harness.Instance) []string {
+func (m *manifests) policyFaults(ctx context.Context, r *running) []string {
 	var f faults
-	page, err := harness.Get(ctx, "http://"+i.Admin+"/api/v1/policies")
+	page, err := harness.Get(ctx, "http://"+r.admin+"/api/v1/policies")
 	f.unless(err == nil && json.Valid([]byte(page)), "policies: %v", err)
 	for _, file := range m.ConfigMaps["envoy-rls-policies"] {
 		var content struct {
