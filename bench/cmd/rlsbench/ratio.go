@@ -57,6 +57,24 @@ func (l *lineup) enter(ctx context.Context, r *result, name string, s *bench.Sce
 	return one, err
 }
 
+// begin starts the floor, envoy-rls and the row's variants, in this order. What has entered leaves by leave, after an error as well.
+func (l *lineup) begin(ctx context.Context, row row) (*result, error) {
+	r := &result{row: row}
+	s, err := row.open(l.keys)
+	if err != nil {
+		return r, err
+	}
+	if err := l.startFloor(ctx); err != nil {
+		return r, err
+	}
+	for _, name := range append([]string{floorProgram, envoyRLS}, row.against...) {
+		if _, err := l.enter(ctx, r, name, s); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
 // leave ends what entered. What was measured stays.
 func (l *lineup) leave(r *result) {
 	for _, s := range r.sides {
@@ -95,19 +113,10 @@ func (l *lineup) round(ctx context.Context, r *result, s *side, load bench.Load)
 // measureRatio calls the floor, envoy-rls and its variants in turn, so that whatever else the machine does befalls all. A variant is called no faster
 // than envoy-rls just was, so that Redis has the same to do.
 func measureRatio(ctx context.Context, l *lineup, row row) (*result, error) {
-	r := &result{row: row}
+	r, err := l.begin(ctx, row)
 	defer l.leave(r)
-	s, err := row.open(l.keys)
 	if err != nil {
 		return r, err
-	}
-	if err := l.startFloor(ctx); err != nil {
-		return r, err
-	}
-	for _, name := range append([]string{floorProgram, envoyRLS}, row.against...) {
-		if _, err := l.enter(ctx, r, name, s); err != nil {
-			return r, err
-		}
 	}
 	for range l.rounds {
 		for i, one := range r.sides {
@@ -148,19 +157,10 @@ func (r *result) ofVariant(name string) float64 {
 
 // measureLatency finds how many calls a second the floor bears at most, and makes half as many of both servers in turn.
 func measureLatency(ctx context.Context, l *lineup, row row) (*result, error) {
-	r := &result{row: row}
+	r, err := l.begin(ctx, row)
 	defer l.leave(r)
-	s, err := row.open(l.keys)
 	if err != nil {
 		return r, err
-	}
-	if err := l.startFloor(ctx); err != nil {
-		return r, err
-	}
-	for _, name := range []string{floorProgram, envoyRLS} {
-		if _, err := l.enter(ctx, r, name, s); err != nil {
-			return r, err
-		}
 	}
 	floor, ours := r.sides[0], r.sides[1]
 	if err := l.round(ctx, r, floor, bench.Load{}); err != nil {

@@ -112,7 +112,9 @@ func (r *runner) measure(ctx context.Context, fault bench.Fault, rate bench.Rate
 		if err != nil {
 			return nil, err
 		}
-		last.EmptyCPU = known(cpu)
+		if cpu > 0 {
+			last.EmptyCPU = known(cpu)
+		}
 	}
 	return rows, nil
 }
