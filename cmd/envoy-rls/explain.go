@@ -29,6 +29,7 @@ type asked struct {
 	json     string
 	hashed   bool
 	addr     string
+	trust    trust
 	format   *choice
 }
 
@@ -77,6 +78,7 @@ Without --domain the only domain of the files is meant.`,
 	flags.StringVar(&a.json, "json", "", "file with a RateLimitRequest in JSON; - is standard input")
 	flags.BoolVar(&a.hashed, "hashed", false, "API keys of the form ak_… are hashes, not keys")
 	flags.StringVar(&a.addr, "addr", "", "ask the service with this admin address: host:port or a URL")
+	a.trust.flags(cmd)
 	flags.Var(a.format, "format", "form of the output, and of faults")
 	complete(cmd, "format", a.format.words)
 	return cmd
@@ -89,7 +91,11 @@ func (a *asked) report(cmd *cobra.Command) (*explain.Report, error) {
 		if err := a.request(&req, nil, cmd); err != nil {
 			return nil, err
 		}
-		report, err := explain.Ask(cmd.Context(), a.addr, &req, a.hashed)
+		client, err := a.trust.client()
+		if err != nil {
+			return nil, misused("%w", err)
+		}
+		report, err := explain.Ask(cmd.Context(), client, a.addr, &req, a.hashed)
 		if err != nil {
 			return nil, failed(err)
 		}

@@ -15,6 +15,7 @@ import (
 func newHealth() *cobra.Command {
 	var addr string
 	var timeout time.Duration
+	var t trust
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running service whether it is ready",
@@ -26,20 +27,25 @@ health checks in containers, where there is no curl.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			if err := askReady(ctx, addr); err != nil {
+			client, err := t.client()
+			if err != nil {
+				return misused("%w", err)
+			}
+			if err := askReady(ctx, client, addr); err != nil {
 				return failed(err)
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "ready")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "ready")
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8080", "admin address of the service: host:port or a URL")
+	t.flags(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long the service may take to answer")
 	return cmd
 }
 
 // askReady returns nil if the service at addr says that it is ready, else why not.
-func askReady(ctx context.Context, addr string) error {
+func askReady(ctx context.Context, client *http.Client, addr string) error {
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
 	}
@@ -48,7 +54,7 @@ func askReady(ctx context.Context, addr string) error {
 		return err
 	}
 	req.Close = true
-	answer, err := http.DefaultClient.Do(req)
+	answer, err := client.Do(req)
 	if err != nil {
 		return err
 	}

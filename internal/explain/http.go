@@ -135,8 +135,8 @@ func reply(w http.ResponseWriter, status int, value any) {
 // ErrRefused is in the chain of an error that the service has answered.
 var ErrRefused = errors.New("the service refused")
 
-// Ask has the service whose admin address is addr (host:port, or a URL) explain req.
-func Ask(ctx context.Context, addr string, req *descriptors.Request, hashed bool) (*Report, error) {
+// Ask has the service whose admin address is addr (host:port, or a URL) explain req, by way of client.
+func Ask(ctx context.Context, client *http.Client, addr string, req *descriptors.Request, hashed bool) (*Report, error) {
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
 	}
@@ -152,7 +152,7 @@ func Ask(ctx context.Context, addr string, req *descriptors.Request, hashed bool
 	}
 	post.Header.Set("Content-Type", "application/json")
 	post.Close = true
-	answer, err := http.DefaultClient.Do(post)
+	answer, err := client.Do(post)
 	if err != nil {
 		return nil, err
 	}

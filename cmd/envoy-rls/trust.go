@@ -1,0 +1,25 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/envoy-rls/envoy-rls/internal/tlsfiles"
+)
+
+// trust is by what a command knows the service that it asks, if that has TLS.
+type trust struct{ caFile, serverName string }
+
+func (t *trust) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.caFile, "ca-file", "", "certificates to trust (PEM) instead of the system's, if the address is an https:// URL")
+	cmd.Flags().StringVar(&t.serverName, "server-name", "", "what the service's certificate is for (default: the host of the address)")
+}
+
+func (t *trust) client() (*http.Client, error) {
+	files, err := tlsfiles.New(tlsfiles.Options{CAFile: t.caFile})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: files.Client(t.serverName), ForceAttemptHTTP2: true}}, nil
+}
