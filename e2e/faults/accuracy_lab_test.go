@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/envoy-rls/envoy-rls/e2e/faults"
 	"github.com/envoy-rls/envoy-rls/internal/accuracy"
+	"github.com/envoy-rls/envoy-rls/internal/accuracy/observe"
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
@@ -133,43 +133,10 @@ func (e *exactness) ask(w *accuracy.Worker, n int, parts []part) {
 			entries[i].Op, entries[i].Cost = accuracy.Peek, 1
 		}
 		if err == nil {
-			told(&entries[i], got, i)
+			observe.Tell(&entries[i], got, i)
 		}
 	}
 	w.Note(start, entries...)
-}
-
-// told fills in what an answer says of its i-th descriptor.
-func told(e *accuracy.Entry, got *rls.RateLimitResponse, i int) {
-	status := got.GetStatuses()[i]
-	e.Passed = got.GetOverallCode() == rls.RateLimitResponse_OK
-	e.Source = accuracy.SourceOf(got.GetDynamicMetadata().GetFields()["source"].GetStringValue())
-	known := status.GetCurrentLimit() != nil
-	switch {
-	case status.GetCode() == rls.RateLimitResponse_OVER_LIMIT:
-		e.Outcome = accuracy.Denied
-		if !known { // it is not its bucket that denies
-			e.Source = accuracy.FromClosed
-		}
-		e.Wait = retryAfter(got).Nanoseconds()
-	case known:
-		e.Outcome = accuracy.Admitted
-	default:
-		e.Outcome = accuracy.Unasked
-	}
-	if known {
-		e.Left = float64(status.GetLimitRemaining())
-	}
-}
-
-func retryAfter(got *rls.RateLimitResponse) time.Duration {
-	for _, h := range got.GetResponseHeadersToAdd() {
-		if h.GetKey() == "Retry-After" {
-			seconds, _ := strconv.Atoi(h.GetValue()) // one that is no number promises nothing
-			return time.Duration(seconds) * time.Second
-		}
-	}
-	return 0
 }
 
 // run has callers call until the fault is over and then for a while. The store is looked at in the end.

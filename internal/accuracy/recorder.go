@@ -2,7 +2,9 @@ package accuracy
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -16,6 +18,7 @@ type Recorder struct {
 	mu      sync.Mutex // guards what follows
 	workers []*Worker
 	faults  []Fault
+	added   map[string]uint32 // buckets by key, once one was added
 }
 
 // NewRecorder makes a recorder of calls on these buckets, which entries name by their index.
@@ -31,6 +34,28 @@ func (r *Recorder) Fault(f Fault) {
 	r.faults = append(r.faults, f)
 }
 
+// Bucket finds a bucket by its key, or adds it. An error says that it has other limits than before.
+func (r *Recorder) Bucket(b Bucket) (uint32, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.added == nil {
+		r.added = map[string]uint32{}
+		for i, known := range r.buckets {
+			r.added[known.Key] = uint32(i)
+		}
+	}
+	at, ok := r.added[b.Key]
+	if !ok {
+		at = uint32(len(r.buckets))
+		r.added[b.Key] = at
+		r.buckets = append(r.buckets, b)
+	}
+	if known := r.buckets[at]; known.Limits != b.Limits {
+		return 0, fmt.Errorf("bucket %s: its limits were %+v, and are %+v", b.Key, known.Limits, b.Limits)
+	}
+	return at, nil
+}
+
 // Worker makes a worker. Its entries are part of the record.
 func (r *Recorder) Worker() *Worker {
 	w := &Worker{recorder: r}
@@ -44,7 +69,7 @@ func (r *Recorder) Worker() *Worker {
 func (r *Recorder) Record() *Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := &Record{Buckets: r.buckets, Faults: r.faults}
+	out := &Record{Buckets: slices.Clone(r.buckets), Faults: slices.Clone(r.faults)}
 	total := 0
 	for _, w := range r.workers {
 		for _, chunk := range w.chunks {
@@ -123,7 +148,7 @@ func (w *Worker) Acquire(ctx context.Context, store ratelimit.Store, buckets []r
 
 // entryOf is what a result says.
 func entryOf(b *ratelimit.Bucket, r *ratelimit.Result, at uint32) Entry {
-	e := Entry{Bucket: at, Cost: b.Cost, Op: opOf(b.Op), Source: sourceOf(r.Source), Left: r.Remaining}
+	e := Entry{Bucket: at, Cost: b.Cost, Op: OpOf(b.Op), Source: sourceOf(r.Source), Left: r.Remaining}
 	if b.Op == ratelimit.Reset {
 		e.Cost = 0
 	}
@@ -146,7 +171,8 @@ func entryOf(b *ratelimit.Bucket, r *ratelimit.Result, at uint32) Entry {
 	return e
 }
 
-func opOf(op ratelimit.Op) Op {
+// OpOf is what an operation of a store is in a record.
+func OpOf(op ratelimit.Op) Op {
 	switch op {
 	case ratelimit.Peek:
 		return Peek

@@ -90,13 +90,19 @@ func (c *Client) Close() error {
 
 // Call makes a call over the worker's connection. It implements [Caller].
 func (c *Client) Call(ctx context.Context, worker int, request []byte) (Verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	var reply []byte
-	if err := c.conns[worker%len(c.conns)].Invoke(ctx, method, request, &reply); err != nil {
+	reply, err := c.Ask(ctx, worker, request)
+	if err != nil {
 		return 0, err
 	}
-	return verdictOf(reply)
+	return VerdictOf(reply)
+}
+
+// Ask makes a call over the worker's connection and returns the RateLimitResponse as it is on the wire.
+func (c *Client) Ask(ctx context.Context, worker int, request []byte) (reply []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	err = c.conns[worker%len(c.conns)].Invoke(ctx, method, request, &reply)
+	return reply, err
 }
 
 const (
@@ -106,8 +112,8 @@ const (
 
 var errReply = errors.New("the reply is no RateLimitResponse")
 
-// verdictOf reads the overall code. A reply without one counts as allowed, as it does for Envoy.
-func verdictOf(reply []byte) (Verdict, error) {
+// VerdictOf reads a reply's overall code. A reply without one counts as allowed, as it does for Envoy.
+func VerdictOf(reply []byte) (Verdict, error) {
 	verdict := Allowed
 	for len(reply) > 0 {
 		number, kind, n := protowire.ConsumeTag(reply)

@@ -98,7 +98,7 @@ func TestVerdictOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := verdictOf(test.reply)
+			got, err := VerdictOf(test.reply)
 			require.Equal(t, test.fails, err != nil, "%v", err)
 			require.Equal(t, test.want, got)
 		})
