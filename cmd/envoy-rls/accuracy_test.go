@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,7 +40,7 @@ func startJudged(t *testing.T) (addr, scenario, policies string) {
 	scenario, policies = filepath.Join(dir, "scenario.yaml"), filepath.Join(dir, "policies.yaml")
 	require.NoError(t, os.WriteFile(scenario, []byte(judgedScenario), 0o600))
 	require.NoError(t, os.WriteFile(policies, []byte(judgedPolicies), 0o600))
-	a, err := app.New(app.Options{Policies: policies, GRPCAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0"})
+	a, err := app.New(app.Options{Policies: policies, GRPCAddr: "127.0.0.1:0", AdminAddr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })

@@ -29,7 +29,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"all or none broken", func() ratelimit.Store { return apart{memory()} }, accuracy.ReadsTooLittle},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			v, err := accuracy.Check(callers(t, test.make, 4, 20*time.Millisecond, 20*time.Second), accuracy.Options{})
+			v, err := accuracy.Check(callers(t, test.make, 4, 20*time.Millisecond, 10*time.Second), accuracy.Options{})
 			require.NoError(t, err)
 			require.Error(t, v.Err())
 			t.Log(v.Err())

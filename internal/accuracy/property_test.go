@@ -131,7 +131,7 @@ func TestLostRefill(t *testing.T) {
 
 // TestMillions: a record of a million calls by 64 callers of one bucket takes seconds.
 func TestMillions(t *testing.T) {
-	n := 200_000
+	n := 100_000
 	if long() {
 		n = 3_000_000
 	}
