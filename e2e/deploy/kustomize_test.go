@@ -146,7 +146,7 @@ func TestPlantedFaultsInManifestsAreFound(t *testing.T) {
 		{"port that nobody may call", network, "port: grpc", "port: admin", "nobody may call port grpc", rendered},
 		{"port that there is not", network, "port: admin", "port: metrics", "which there is not", rendered},
 		{"everybody may call", network, "        matchLabels:\n          envoy-rls/client: \"true\"", "        {}", "every namespace may call", rendered},
-		{"Redis' port", onRedis, "cluster.local:6379", "cluster.local:6380", "needs [TCP 53 TCP 6380", rendered},
+		{"Redis' port", onRedis, "cluster.local:6379", "cluster.local:6380", "TCP 6380", rendered},
 		{"PostgreSQL's port", "kustomize/components/postgres/networkpolicy.yaml", "5432", "5433", "needs [TCP 53 TCP 5432", rendered},
 		{"collector's port", "kustomize/components/tracing/networkpolicy.yaml", "4317", "4318", "needs [TCP 4317", rendered},
 		{"certificate", "kustomize/components/grpc-tls/deployment.yaml", "grpc-tls/tls.crt", "grpc-tls/cert.crt", "no volume has it", rendered},
