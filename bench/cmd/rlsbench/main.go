@@ -43,6 +43,7 @@ type options struct {
 	keys        uint64
 	manyKeys    uint64
 	rate        float64
+	sameRate    bool
 	server      string
 	rows        string
 	list        bool
@@ -67,6 +68,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.Uint64Var(&o.keys, "keys", 100_000, "different keys")
 	flags.Uint64Var(&o.manyKeys, "many-keys", 2_000_000, "different keys where memory and growth are measured")
 	flags.Float64Var(&o.rate, "rate", 0, "calls a second at most; 0: as many as the workers can make")
+	flags.BoolVar(&o.sameRate, "same-rate", true, "call variants no faster than envoy-rls just was; false: as fast as they can")
 	flags.StringVar(&o.server, "server", "", "envoy-rls `binary`; built from this repository if none is given")
 	flags.StringVar(&o.json, "json", "", "`file` to write all figures to")
 	flags.StringVar(&o.markdown, "markdown", "", "`file` to write the tables to, beside printing them")

@@ -111,7 +111,7 @@ func (l *lineup) round(ctx context.Context, r *result, s *side, load bench.Load)
 }
 
 // measureRatio calls the floor, envoy-rls and its variants in turn, so that whatever else the machine does befalls all. A variant is called no faster
-// than envoy-rls just was, so that Redis has the same to do.
+// than envoy-rls just was (unless the options say otherwise), so that Redis has the same to do.
 func measureRatio(ctx context.Context, l *lineup, row row) (*result, error) {
 	r, err := l.begin(ctx, row)
 	defer l.leave(r)
@@ -121,7 +121,7 @@ func measureRatio(ctx context.Context, l *lineup, row row) (*result, error) {
 	for range l.rounds {
 		for i, one := range r.sides {
 			load := bench.Load{Rate: l.rate}
-			if ours := r.sides[1].samples; i > 1 {
+			if ours := r.sides[1].samples; i > 1 && l.sameRate {
 				load.Rate = ours[len(ours)-1].PerSecond()
 			}
 			if err := l.round(ctx, r, one, load); err != nil {

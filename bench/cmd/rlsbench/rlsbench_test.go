@@ -196,7 +196,7 @@ func TestShortForm(t *testing.T) {
 	if _, err := redistest.Find(); err != nil && os.Getenv(redistest.NeedEnv) == "" {
 		t.Skip(err)
 	}
-	o := options{rounds: 3, duration: 200 * time.Millisecond, warmUp: 50 * time.Millisecond, workers: 64, connections: 4, keys: 100_000, manyKeys: 200_000}
+	o := options{rounds: 3, duration: 200 * time.Millisecond, warmUp: 50 * time.Millisecond, workers: 64, connections: 4, keys: 100_000, manyKeys: 200_000, sameRate: true}
 	if os.Getenv("ENVOY_RLS_LONG") != "" {
 		o.rounds, o.duration, o.manyKeys = 5, time.Second, 2_000_000
 	}

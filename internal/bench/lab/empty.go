@@ -15,6 +15,8 @@ import (
 const (
 	emptyTime = time.Second // how long each node is measured
 	emptyKeys = 10_000
+	// fewestRuns are as many as tell something: below, what Redis does on its own is most of it.
+	fewestRuns = 500
 )
 
 // emptyArgs are what stands in for the numbers of a bucket.
@@ -46,7 +48,10 @@ func (r *Redis) emptyScript(ctx context.Context, like []*Sample) (float64, error
 	for _, f := range found {
 		scripts, cpu = scripts+f.runs, cpu+f.cpu
 	}
-	return cpu / max(1, scripts), nil
+	if scripts < fewestRuns {
+		return 0, nil
+	}
+	return cpu / scripts, nil
 }
 
 // runEmpty runs the script for a while. It returns how often, and the CPU that took in microseconds.
@@ -65,7 +70,7 @@ func (n *node) runEmpty(ctx context.Context, batch int, perSecond float64) (runs
 	if err != nil {
 		return 0, 0, err
 	}
-	before, err := n.use(ctx)
+	before, err := n.use(ctx, true)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -83,7 +88,7 @@ func (n *node) runEmpty(ctx context.Context, batch int, perSecond float64) (runs
 			return 0, 0, err
 		}
 	}
-	after, err := n.use(ctx)
+	after, err := n.use(ctx, false)
 	return float64(after.Scripts - before.Scripts), float64(after.CPU-before.CPU) / float64(time.Microsecond), err
 }
 

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,14 +106,15 @@ func (r *Redis) Version(ctx context.Context) (string, error) {
 }
 
 // use is what each node has done since it was started, by address. Those that do not answer are left out, but one must.
-func (r *Redis) use(ctx context.Context) (map[string]NodeUse, error) {
+// begins says that what is measured comes after, otherwise it was before: what it takes to ask must not count.
+func (r *Redis) use(ctx context.Context, begins bool) (map[string]NodeUse, error) {
 	all := map[string]NodeUse{}
 	var errs []error
 	for _, n := range r.nodes {
 		if n.pid == 0 && r.mine && !n.Running() {
 			continue
 		}
-		u, err := n.use(ctx)
+		u, err := n.use(ctx, begins)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -125,27 +127,36 @@ func (r *Redis) use(ctx context.Context) (map[string]NodeUse, error) {
 	return all, nil
 }
 
-func (n *node) use(ctx context.Context) (NodeUse, error) {
+func (n *node) use(ctx context.Context, begins bool) (u NodeUse, err error) {
+	if !begins {
+		if u.CPU, err = n.cpu(); err != nil {
+			return u, err
+		}
+	}
 	info, err := n.Info(ctx, "everything")
 	if err != nil {
-		return NodeUse{}, err
+		return u, err
 	}
 	stats, err := n.CommandStats(ctx)
 	if err != nil {
-		return NodeUse{}, err
+		return u, err
 	}
-	u := NodeUse{Addr: n.Addr(), Primary: info["role"] == "master", Scripts: stats["evalsha"].Calls}
+	u.Addr, u.Primary, u.Scripts = n.Addr(), info["role"] == "master", stats["evalsha"].Calls
 	u.Reads, _ = strconv.ParseInt(info["total_reads_processed"], 10, 64) // an old Redis does not tell
 	u.Memory, _ = strconv.ParseInt(info["used_memory"], 10, 64)
 	_, _ = fmt.Sscanf(info["db0"], "keys=%d", &u.Keys) // an empty one is not listed
-	pid := n.pid
-	if pid == 0 {
-		pid = n.Pid()
-	}
-	if pid != 0 {
-		u.CPU, err = CPU(pid)
+	if begins {
+		u.CPU, err = n.cpu()
 	}
 	return u, err
+}
+
+// cpu is 0 if it is not known.
+func (n *node) cpu() (time.Duration, error) {
+	if pid := cmp.Or(n.pid, n.Pid()); pid != 0 {
+		return CPU(pid)
+	}
+	return 0, nil
 }
 
 // since are the nodes that were there before and after, by address.

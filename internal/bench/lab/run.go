@@ -197,7 +197,7 @@ func (r *runner) memory(ctx context.Context) (bytes, keys float64, err error) {
 	side := r.Service
 	switch {
 	case side.Redis != nil:
-		nodes, err := side.Redis.use(ctx)
+		nodes, err := side.Redis.use(ctx, true)
 		for _, n := range nodes {
 			if n.Primary {
 				bytes, keys = bytes+float64(n.Memory), keys+float64(n.Keys)

@@ -146,11 +146,11 @@ func (s *Side) use(ctx context.Context, begins bool) (u use, err error) {
 	if begins {
 		ask()
 	}
-	if s.Redis != nil && err == nil {
-		u.nodes, err = s.Redis.use(ctx)
-	}
 	if s.Pid != 0 && err == nil {
 		u.cpu, err = CPU(s.Pid)
+	}
+	if s.Redis != nil && err == nil {
+		u.nodes, err = s.Redis.use(ctx, begins)
 	}
 	if !begins {
 		ask()
