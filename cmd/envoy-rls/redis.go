@@ -17,6 +17,7 @@ func redisFlags(cmd *cobra.Command, opts *app.Options, mode *choice) {
 	flags.Var(mode, "redis-mode", "what the URLs lead to (default auto: found out)")
 	flags.IntVar(&r.PoolSize, "redis-pool-size", 0, "connections to each node (default 3)")
 	flags.StringVar(&r.PasswordFile, "redis-password-file", "", "where the password is, read for each new connection")
+	flags.StringVar(&r.SentinelPasswordFile, "redis-sentinel-password-file", "", "where the sentinels' password is")
 	flags.StringVar(&r.CAFile, "redis-ca-file", "", "certificates to trust (PEM) instead of the system's")
 	flags.StringVar(&r.CertFile, "redis-cert-file", "", "certificate to show (PEM)")
 	flags.StringVar(&r.KeyFile, "redis-key-file", "", "its key (PEM)")

@@ -19,7 +19,7 @@ import (
 var serveFlags = []string{
 	"policy-source", "policies", "policy-dsn-file", "policy-kept-file", "grpc-addr", "admin-addr", "debug-addr", "grpc-tls-cert-file", "grpc-tls-key-file", "grpc-tls-client-ca-file",
 	"admin-tls-cert-file", "admin-tls-key-file", "admin-tls-client-ca-file", "admin-token-file", "store", "max-buckets", "redis-url", "redis-mode", "redis-pool-size",
-	"redis-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "otlp-endpoint", "trace-ratio", "log-format", "log-level",
+	"redis-password-file", "redis-sentinel-password-file", "redis-ca-file", "redis-cert-file", "redis-key-file", "store-timeout", "instances", "drain-delay", "otlp-endpoint", "trace-ratio", "log-format", "log-level",
 }
 
 func newServe() *cobra.Command {

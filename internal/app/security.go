@@ -186,7 +186,7 @@ func (a *App) openGate() (*access.Gate, error) {
 // warnOfSecrets tells of secrets that others can come by.
 func (a *App) warnOfSecrets() {
 	o := &a.opts
-	for _, path := range []string{o.AdminTokenFile, o.GRPCTLS.KeyFile, o.AdminTLS.KeyFile, o.Redis.PasswordFile, o.Redis.KeyFile, o.PolicyDSNFile} {
+	for _, path := range []string{o.AdminTokenFile, o.GRPCTLS.KeyFile, o.AdminTLS.KeyFile, o.Redis.PasswordFile, o.Redis.SentinelPasswordFile, o.Redis.KeyFile, o.PolicyDSNFile} {
 		if info, err := os.Stat(path); err == nil && readableByAll(info.Mode()) {
 			a.log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", info.Mode().String())
 		}

@@ -26,12 +26,14 @@ type RedisOptions struct {
 	Mode         string
 	PoolSize     int
 	PasswordFile string
+	// SentinelPasswordFile is for the sentinels.
+	SentinelPasswordFile string
 	// CAFile, CertFile and KeyFile are for TLS.
 	CAFile, CertFile, KeyFile string
 }
 
 func (o *RedisOptions) given() bool {
-	return len(o.URLs) > 0 || o.Mode != "" || o.PoolSize != 0 || o.PasswordFile+o.CAFile+o.CertFile+o.KeyFile != ""
+	return len(o.URLs) > 0 || o.Mode != "" || o.PoolSize != 0 || o.PasswordFile+o.SentinelPasswordFile+o.CAFile+o.CertFile+o.KeyFile != ""
 }
 
 // certificates tells whether there are files for TLS.
@@ -76,8 +78,8 @@ func (a *App) redisOptions() redisbackend.Options {
 	failures := a.sparing()
 	return redisbackend.Options{
 		URLs: o.URLs, Mode: redisbackend.Mode(o.Mode), PoolSize: o.PoolSize, Timeout: a.opts.StoreTimeout,
-		PasswordFile: o.PasswordFile,
-		TLS:          redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, OnReload: a.certificatesChanged(useRedis)},
+		PasswordFile: o.PasswordFile, SentinelPasswordFile: o.SentinelPasswordFile,
+		TLS: redisbackend.TLSOptions{CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, OnReload: a.certificatesChanged(useRedis)},
 		OnCall: func(c *redisbackend.Call) {
 			a.metrics.OnStoreCall(c.Node, c.Took, c.Merged)
 			a.page.OnStoreCall(c.Took)

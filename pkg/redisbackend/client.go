@@ -3,6 +3,7 @@ package redisbackend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,10 @@ func agree(o *Options, t target) error {
 	switch {
 	case o.PasswordFile != "" && t.password != "":
 		return errors.New("a password in the URL and a password file: want one of them")
+	case o.SentinelPasswordFile != "" && t.sentinelPassword != "":
+		return errors.New("sentinel_password in the URL and a sentinel password file: want one of them")
+	case o.SentinelPasswordFile != "" && t.master == "":
+		return errors.New("a sentinel password file without ?master_name=NAME in the URLs: there is no sentinel")
 	case o.Mode == ModeSentinel && t.master == "":
 		return errors.New("mode sentinel: want ?master_name=NAME in the URLs")
 	case (o.Mode == ModeStandalone || o.Mode == ModeCluster) && t.master != "":
@@ -103,6 +108,13 @@ func (c *client) prepare() error {
 		if _, err := readPassword(o.PasswordFile); err != nil {
 			return err
 		}
+	}
+	if o.SentinelPasswordFile != "" {
+		password, err := readPassword(o.SentinelPasswordFile)
+		if err != nil {
+			return fmt.Errorf("sentinel %w", err)
+		}
+		c.target.sentinelPassword = password
 	}
 	const buffer = 64 << 10
 	c.dial = redis.Options{

@@ -2,6 +2,8 @@ package redisbackend_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -57,12 +59,15 @@ func nodeTimeout(t *testing.T, c *redistest.Cluster, timeout time.Duration) {
 
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	watch := redistest.StartSentinel(t, redistest.Options{})
+	const password = "of-all-of-them"
+	watch := redistest.StartSentinel(t, redistest.Options{Password: password})
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
 	var urls []string
 	for _, address := range watch.SentinelAddrs() {
 		urls = append(urls, "redis://"+address+"?master_name="+redistest.SentinelMaster)
 	}
-	s := open(t, redisbackend.Options{URLs: urls, Timeout: time.Second})
+	s := open(t, redisbackend.Options{URLs: urls, Timeout: time.Second, PasswordFile: file})
 	b := take(key("sentinel", "p"))
 	require.InDelta(t, 99, eventually(t, s, b).Remaining, 0.01)
 	require.True(t, strings.HasPrefix(s.Node(b.Key.Bytes()), "sentinel:"))
@@ -71,4 +76,15 @@ func TestSentinel(t *testing.T) {
 	began := time.Now()
 	eventually(t, s, b)
 	t.Logf("decides %v after the new primary is agreed on", time.Since(began))
+
+	for _, sentinel := range watch.Sentinels { // they get a password of their own
+		_, err := sentinel.Do(t.Context(), "ACL", "SETUSER", "default", ">for-sentinels")
+		require.NoError(t, err)
+	}
+	other := filepath.Join(t.TempDir(), "sentinels")
+	require.NoError(t, os.WriteFile(other, []byte("for-sentinels\n"), 0o600))
+	without := open(t, redisbackend.Options{URLs: urls, Timeout: time.Second, PasswordFile: file})
+	require.Error(t, one(t.Context(), without, b).Err)
+	with := open(t, redisbackend.Options{URLs: urls, Timeout: time.Second, PasswordFile: file, SentinelPasswordFile: other})
+	eventually(t, with, b)
 }

@@ -51,6 +51,8 @@ type Options struct {
 	// PasswordFile has the password, which is read for each new connection, so that it can be changed at any time. White space around it
 	// is dropped. Not together with a password in the URLs.
 	PasswordFile string
+	// SentinelPasswordFile has the password for the sentinels, which is read at the start. Not together with sentinel_password in the URLs.
+	SentinelPasswordFile string
 	// TLS is used with rediss:// URLs only.
 	TLS TLSOptions
 

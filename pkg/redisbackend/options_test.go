@@ -40,6 +40,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"database of a cluster", redisbackend.Options{URLs: []string{"redis://a/1", "redis://b/1"}}, "database 0 only"},
 		{"pool", redisbackend.Options{URLs: []string{"redis://a"}, PoolSize: 1}, "at least 2"},
 		{"timeouts", redisbackend.Options{URLs: []string{"redis://a"}, Timeout: time.Second, ConnectionTimeout: 1}, "no shorter"},
+		{"two passwords for sentinels", redisbackend.Options{URLs: []string{"redis://a?master_name=m&sentinel_password=p"}, SentinelPasswordFile: "f"}, "want one of them"},
+		{"a password for no sentinel", redisbackend.Options{URLs: []string{"redis://a"}, SentinelPasswordFile: "f"}, "there is no sentinel"},
 		{"half a certificate", redisbackend.Options{URLs: []string{"rediss://a"}, TLS: redisbackend.TLSOptions{KeyFile: "k"}}, "both"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
