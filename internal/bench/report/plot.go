@@ -17,7 +17,7 @@ const (
 	plotBottom = 340
 	barHeight  = 22
 	barsLeft   = 300
-	barsRight  = 640
+	barsRight  = 600
 )
 
 const style = `<style>

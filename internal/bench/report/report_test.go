@@ -105,8 +105,8 @@ func TestBars(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, WriteBars(&out, "t", "%.2f", []Bar{{"a", 1, 0}, {"b", 2, 4}, {"c", -1, 0}}))
 	wellFormed(t, out.Bytes())
-	require.Contains(t, out.String(), `width="85.0"`, "1 of 4 of 340 pixels")
-	require.Contains(t, out.String(), `width="170.0"`)
+	require.Contains(t, out.String(), `width="75.0"`, "1 of 4 of 300 pixels")
+	require.Contains(t, out.String(), `width="150.0"`)
 	require.Contains(t, out.String(), "2.00, at most 4.00")
 
 	out.Reset()
