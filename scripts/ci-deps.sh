@@ -20,10 +20,10 @@ install() {
 install redis redis-server
 install postgres postgresql
 install chromium chromium
+install prometheus prometheus # and promtool
 # As root a zone of a Redis Cluster is cut off, and the demo of docker-compose.yml run, in network namespaces; without root those tests are skipped.
 if [ "$(id -u)" -eq 0 ] && [ "$(uname)" = Linux ]; then
   install ip iproute2
-  install prometheus prometheus
 fi
 "$ROOT/scripts/install-envoy.sh"
 "$ROOT/scripts/install-checkers.sh"

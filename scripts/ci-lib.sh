@@ -14,7 +14,7 @@ esac
 # modules prints the folders of the Go modules, the root first.
 modules() {
   local dir
-  for dir in "$ROOT" "$ROOT/e2e" "$ROOT/bench" "$ROOT"/examples/*; do
+  for dir in "$ROOT" "$ROOT/e2e" "$ROOT/bench" "$ROOT/deploy/monitoring" "$ROOT"/examples/*; do
     if [ -f "$dir/go.mod" ]; then echo "$dir"; fi
   done
 }

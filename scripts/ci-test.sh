@@ -29,7 +29,7 @@ test_in() {
 }
 
 # What a test cannot check for want of Envoy, Redis or PostgreSQL is a failure here.
-export ENVOY_RLS_NEED_ENVOY=1 ENVOY_RLS_NEED_REDIS=1 ENVOY_RLS_NEED_POSTGRES=1
+export ENVOY_RLS_NEED_ENVOY=1 ENVOY_RLS_NEED_REDIS=1 ENVOY_RLS_NEED_POSTGRES=1 ENVOY_RLS_NEED_PROMTOOL=1
 
 cd "$ROOT"
 step "redis, postgres, envoy and the header checkers" "$ROOT/scripts/ci-deps.sh"
@@ -39,7 +39,7 @@ step "unit and property tests ($form)" test_in . $(packages)
 # shellcheck disable=SC2046
 step "race detector ($form)" test_in . -race $(packages)
 step "documents" test_in . -count=1 ./internal/doctest
-for module in bench examples/* e2e; do
+for module in bench deploy/monitoring examples/* e2e; do
   if [ -f "$ROOT/$module/go.mod" ]; then
     # One package at a time: e2e/faults holds the service to time.
     step "$module ($form)" test_in "$module" -count=1 -p 1 ./...
