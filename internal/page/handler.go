@@ -101,7 +101,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 
 // pages are the templates. They are part of the program: a fault in them is found by any test.
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"percent": percent, "rate": formatRate, "calls": formatCalls, "micros": formatMicros, "time": formatTime, "ago": formatAgo, "keylist": newKeyList,
+	"percent": percent, "rate": formatRate, "calls": formatCalls, "micros": formatMicros, "time": formatTime, "ago": formatAgo, "keylist": newKeyList, "act": newAct,
 }).ParseFS(assets, "assets/*.html"))
 
 // renderPage gives the whole page.

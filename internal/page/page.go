@@ -19,7 +19,7 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
-// Options are what the page asks the service. All but the last three are required.
+// Options are what the page asks the service. All but the last four are required.
 type Options struct {
 	// Status is the state of the service.
 	Status func() admin.Status
@@ -32,6 +32,8 @@ type Options struct {
 	// Blocks are the buckets that are blocked; Changes what was changed by hand lately, the latest first. Nil: there can be none.
 	Blocks  func() []Block
 	Changes func() []Change
+	// Actions says that the service has /api/v1/buckets, by which whoever may changes buckets.
+	Actions bool
 }
 
 // Instance is one that runs.

@@ -37,6 +37,8 @@ type Snapshot struct {
 	Instances    []Instance       `json:"instances"`
 	Blocks       []Block          `json:"blocks"`
 	Changes      []Change         `json:"changes"`
+	// Actions says that buckets can be changed from the page.
+	Actions bool `json:"-"`
 }
 
 // Now is what happened in the last second: rates are per second.
@@ -68,7 +70,7 @@ func (p *Page) snapshot() *made {
 	if p.made != nil {
 		return p.made
 	}
-	m := &made{Snapshot: Snapshot{At: time.Now().UTC(), Status: p.opts.Status(), Now: p.now()}}
+	m := &made{Snapshot: Snapshot{At: time.Now().UTC(), Status: p.opts.Status(), Now: p.now(), Actions: p.opts.Actions}}
 	m.Policies = p.policyRows()
 	m.MorePolicies = max(0, len(m.Policies)-mostPolicies)
 	m.Policies = m.Policies[:len(m.Policies)-m.MorePolicies]

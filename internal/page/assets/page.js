@@ -174,6 +174,63 @@ function follow() {
 	});
 }
 
+// Buckets are changed by whoever has a token, or a client certificate. The token stays in this variable.
+let token = "";
+let chosen = null;
+const labels = { reset: "Make the bucket full again", refund: "Give back to the bucket", block: "Block the bucket", unblock: "End the block" };
+
+function ask(button) {
+	const form = $("change");
+	chosen = { action: button.dataset.action, id: button.dataset.bucket };
+	$("dialog-title").textContent = labels[chosen.action];
+	$("dialog-key").textContent = button.closest("tr").querySelector(".key").textContent.trim();
+	$("do").textContent = button.textContent;
+	$("do").disabled = false;
+	$("result").textContent = "";
+	for (const label of form.querySelectorAll(".only")) label.hidden = !label.dataset.for.split(" ").includes(chosen.action);
+	form.elements.token.value = token;
+	form.elements.reason.value = "";
+	$("dialog").showModal();
+}
+
+async function change(form) {
+	const { action, id } = chosen;
+	const body = { id };
+	if (action !== "unblock" && form.reason.value) body.reason = form.reason.value;
+	if (action === "refund") body.cost = Number(form.cost.value);
+	if (action === "block") body.for = form.for.value;
+	token = form.token.value.trim();
+	const headers = { "Content-Type": "application/json" };
+	if (token) headers.Authorization = "Bearer " + token;
+	$("do").disabled = true;
+	$("result").textContent = "…";
+	try {
+		const answer = await fetch("/api/v1/buckets/" + action, { method: "POST", headers, body: JSON.stringify(body) });
+		const said = await answer.json();
+		if (answer.ok) {
+			$("result").textContent = "Done, for " + (said.scope || "this instance") + ": " + said.after.remaining + " of " + said.limit + " left."
+				+ (said.warning ? " " + said.warning : "");
+			return;
+		}
+		$("result").textContent = "Refused: " + said.error;
+	} catch (e) {
+		$("result").textContent = "The service did not answer; whether the bucket was changed is not known.";
+	}
+	$("do").disabled = false;
+}
+
+if ($("dialog")) {
+	document.addEventListener("click", (e) => {
+		const button = e.target.closest("button.act");
+		if (button) ask(button);
+	});
+	$("change").addEventListener("submit", (e) => {
+		e.preventDefault();
+		change(e.target.elements);
+	});
+	$("cancel").addEventListener("click", () => $("dialog").close());
+}
+
 let resized;
 new ResizeObserver(() => {
 	clearTimeout(resized);
