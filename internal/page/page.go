@@ -43,7 +43,8 @@ type Instance struct {
 	Build    string    `json:"build"`
 	Policies string    `json:"policies"` // version of the policies in force
 	Started  time.Time `json:"started"`
-	Seen     time.Time `json:"seen"` // when it was heard of last
+	Ready    bool      `json:"ready"`
+	Failing  bool      `json:"failing,omitempty"` // newer policies than those could not be loaded
 }
 
 // Block is a bucket that denies until a time, because somebody said so.

@@ -133,6 +133,9 @@ func (l *problemList) versions(all []Instance) {
 	versions := map[string]bool{}
 	for _, i := range all {
 		versions[i.Policies] = true
+		if i.Failing && !i.Self {
+			l.warn("The policies of before stay in force there.", "Instance %s cannot load newer policies", i.Name)
+		}
 	}
 	if len(versions) > 1 {
 		l.warn("For a moment after a change that is as it should be. If it stays, some instances do not get the new policies.",

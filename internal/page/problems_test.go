@@ -94,6 +94,9 @@ func TestProblemsOfInstances(t *testing.T) {
 	all[1].Policies = "2"
 	s.Second(time.Now())
 	require.Equal(t, "Instances have different policies in force: 2 versions", s.Now().Problems[0].What)
+	all[1] = page.Instance{Name: "b", Policies: "1", Failing: true}
+	s.Second(time.Now())
+	require.Equal(t, "Instance b cannot load newer policies", s.Now().Problems[0].What)
 }
 
 func TestProblemsOfTraffic(t *testing.T) {

@@ -150,7 +150,8 @@ func (p *Page) instances(s *admin.Status) []Instance {
 		return listed(p.opts.Instances)
 	}
 	return []Instance{{
-		Self: true, Build: s.Version, Policies: s.Policies.Version, Started: s.StartedAt, Seen: time.Now().UTC(),
+		Self: true, Build: s.Version, Policies: s.Policies.Version, Started: s.StartedAt,
+		Ready: s.Ready, Failing: s.Policies.Error != "",
 	}}
 }
 
