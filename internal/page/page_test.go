@@ -62,6 +62,21 @@ func TestPageBeforeAnything(t *testing.T) {
 	require.NotContains(t, html, "cannot be shown")
 }
 
+// TestActions: buttons are there only where there is something behind them.
+func TestActions(t *testing.T) {
+	for _, there := range []bool{false, true} {
+		s := newService(t, policies, func(o *page.Options) {
+			o.Actions = there
+			o.Blocks = func() []page.Block { return []page.Block{{Policy: "free", ID: "block-1"}} }
+		})
+		s.call(t, 5, "plan", "free", "api_key", "secret1", "tenant", "customer-42")
+		html := s.html(t)
+		for _, part := range []string{`data-action="reset"`, `data-action="refund"`, `data-action="block"`, `data-action="unblock"`, `id="dialog"`} {
+			require.Equal(t, there, strings.Contains(html, part), part)
+		}
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	s := newService(t, policies, nil)
 	w := s.get("/", "Accept", "text/html")

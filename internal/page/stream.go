@@ -106,7 +106,6 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy is not to wait for more
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // there is nothing to be read: the server's own would end the stream
 	send := func(message []byte) bool {
 		_ = out.SetWriteDeadline(time.Now().Add(patience))
 		_, err := w.Write(message)
