@@ -108,14 +108,21 @@ func (s *sweep) step(place int) float64 {
 // taken in.
 func (s *sweep) judgeReading(r *reading, j *judgement) {
 	j.counts.Readings++
-	s.give(r.end)
+	s.give(r.start)
+	later := 0.0 // what may have come back since, which has not been taken in: it is too late for what is swept next
+	for _, g := range s.gifts[s.gift:] {
+		if g.start > r.end {
+			break
+		}
+		later += g.units
+	}
 	most := s.limits.Capacity
 	switch {
 	case s.log():
 		first := sort.Search(len(s.charged), func(i int) bool { return s.charged[i].start > r.end-s.window })
-		most = min(most, most-s.tree.from(first))
+		most = min(most, most-s.tree.from(first)+later)
 	default:
-		most = min(most, most-s.excess(r.end))
+		most = min(most, most-s.excess(r.end)+later)
 	}
 	if r.charged {
 		most -= r.units

@@ -13,21 +13,28 @@ func (c *checker) judgeDenials(h *history, j *judgement) {
 		return
 	}
 	m := c.mostCharged(h)
-	slack := c.slack(h)
+	// there is what is there at least during a span, and what that may be off by: whole units are exact, what is refilled is not.
+	there := func(s span) (least, slack float64) {
+		missing := m.over(s.start, s.end)
+		if missing > 0 && h.rate() > 0 {
+			slack = c.slack(h)
+		}
+		return h.limits.Capacity - missing, slack
+	}
 	for _, d := range h.denials {
 		j.counts.Denials++
-		there := h.limits.Capacity - m.over(d.start, d.end)
-		if there < d.units+slack {
+		least, slack := there(d)
+		if least-slack < d.units {
 			continue
 		}
 		j.counts.WrongDenials++
 		if j.first(WronglyDenied) {
-			j.findings = append(j.findings, c.point(h, WronglyDenied, d, d.units, there))
+			j.findings = append(j.findings, c.point(h, WronglyDenied, d, d.units, least))
 		}
 	}
 	for i := range h.readings {
 		r := &h.readings[i]
-		least := h.limits.Capacity - m.over(r.start, r.end)
+		least, slack := there(r.span)
 		if r.left+1 > least-slack { // whole units may be told
 			continue
 		}

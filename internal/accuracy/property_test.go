@@ -100,27 +100,24 @@ func TestLostRefill(t *testing.T) {
 		want  []accuracy.Kind
 	}{
 		{"as it should", 1, nil},
+		{"a clock that is fast", 1.0004, nil},
+		{"a clock that is slow", 0.9996, nil},
 		{"too fast", 1.01, []accuracy.Kind{accuracy.TooMuch}},
 		{"too slow", 0.99, []accuracy.Kind{accuracy.WronglyDenied}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			told := tokens(10, 100)
-			m := &model{limits: told}
-			m.limits.Rate *= test.speed
+			real := told
+			real.Rate *= test.speed
 			r := &accuracy.Record{Buckets: []accuracy.Bucket{{Key: "k", Limits: told, Fresh: true}}}
-			for n := range int64(5000) {
-				at := n * 3e6 // 333 a second
-				e := accuracy.Entry{Start: at - 1e5, End: at + 1e5, Call: uint64(n), Cost: 1, Op: accuracy.Take, Source: accuracy.FromStore, Outcome: accuracy.Denied}
-				if m.left(at) >= 1 {
-					e.Outcome, e.Passed = accuracy.Admitted, true
-					m.charges = append(m.charges, charge{at, 1})
-					m.charges = m.charges[max(0, len(m.charges)-2000):]
+			s := algorithm.NewTokens(real, 0)
+			for n := range int64(40_000) {
+				now := n * 3e6 // 333 a second
+				e := accuracy.Entry{Start: now - 1e5, End: now + 1e5, Call: uint64(n), Cost: 1, Op: accuracy.Take, Source: accuracy.FromStore, Outcome: accuracy.Denied, Left: nan}
+				if s, e.Passed = s.Take(real, 1, now/1000); e.Passed {
+					e.Outcome = accuracy.Admitted
 				}
-				e.Left = m.left(at)
 				r.Entries = append(r.Entries, e)
-			}
-			for i := range r.Entries {
-				r.Entries[i].Left = nan
 			}
 			v, err := accuracy.Check(r, accuracy.Options{})
 			require.NoError(t, err)
