@@ -88,6 +88,15 @@ var alertCases = []alertCase{
 
 	gauge("EnvoyRLSCertificateReloadFailing", true, "10m", `envoy_rls_certificate_reload_failing{instance="a",use="redis"}`, "1x20", "use", "redis"),
 	gauge("EnvoyRLSCertificateReloadFailing", false, "10m", `envoy_rls_certificate_reload_failing{instance="a",use="redis"}`, "1x4 0 1x20", "", ""),
+
+	gauge("EnvoyRLSHandshakesFail", true, "15m", `envoy_rls_tls_handshake_failures_total{instance="a",server="grpc"}`, "0+1x20", "instance", "a"),
+	gauge("EnvoyRLSHandshakesFail", false, "15m", `envoy_rls_tls_handshake_failures_total{instance="a",server="admin"}`, "0+1x20", "", ""),
+
+	gauge("EnvoyRLSAdminTokensFailing", true, "10m", `envoy_rls_admin_tokens_failing{instance="a"}`, "0 1x20", "instance", "a"),
+	gauge("EnvoyRLSAdminTokensFailing", false, "10m", `envoy_rls_admin_tokens_failing{instance="a"}`, "1x4 0 1x20", "", ""),
+
+	gauge("EnvoyRLSTokensGuessed", true, "8m", `envoy_rls_admin_refused_total{instance="a",reason="too-many"}`, "0x5 1x20", "instance", "a"),
+	gauge("EnvoyRLSTokensGuessed", false, "8m", `envoy_rls_admin_refused_total{instance="a",reason="token"}`, "0x5 9x20", "", ""),
 }
 
 // gauge is a case of one series.

@@ -18,6 +18,9 @@ var notScraped = map[string]string{
 	"envoy_rls_policy_source_up":                     "policies come from a file",
 	"envoy_rls_certificate_expiry_timestamp_seconds": "no TLS",
 	"envoy_rls_certificate_reload_failing":           "no TLS",
+	"envoy_rls_tls_handshake_failures_total":         "no TLS",
+	"envoy_rls_admin_tokens_failing":                 "no token file",
+	"envoy_rls_admin_refused_total":                  "nobody was refused",
 	"envoy_rls_unanswered_buckets_total":             "Redis answers",
 }
 
