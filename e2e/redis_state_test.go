@@ -144,7 +144,7 @@ func toFull(l algorithm.Limits, r ratelimit.Result) time.Duration {
 	return time.Duration((l.Capacity-r.Remaining)/l.Rate) * time.Microsecond
 }
 
-// By this key the service's instances know of each other. It ends when none has told of itself for as long as this.
+// By keys that begin so the service's instances know of each other. They end when none has told of itself for as long as this.
 const (
 	instancesKey  = "rl:{instances}"
 	instancesLife = 12 * time.Second
@@ -160,8 +160,8 @@ func requireLifetimes(t *testing.T, set *policy.Set, urls []string, nodes ...*re
 		require.NoError(t, err)
 		needs := map[string]time.Duration{}
 		for _, name := range names.([]any) {
-			if name == instancesKey {
-				needs[instancesKey] = instancesLife
+			if strings.HasPrefix(name.(string), instancesKey) {
+				needs[name.(string)] = instancesLife
 				continue
 			}
 			b, err := bucketOf(set, name.(string))

@@ -4,6 +4,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -29,6 +30,10 @@ type Options struct {
 	Metrics http.Handler
 	// Explain serves /api/v1/explain.
 	Explain http.Handler
+	// Instances is what /api/v1/instances shows.
+	Instances func(context.Context) InstanceList
+	// Buckets serves /api/v1/buckets/, /api/v1/blocks and /api/v1/audit.
+	Buckets http.Handler
 	// Authorize says who makes a request that changes something; an error, which is shown to whoever asks, refuses it. Nil: nobody may.
 	Authorize func(*http.Request) (actor string, err error)
 	// Home, if set, is served at / to whoever wants HTML.
@@ -139,6 +144,12 @@ var pages = []page{
 	{"/api/v1/status", "the build, the policy files and what is wrong with them, the store and its nodes"},
 	{"/api/v1/policies", "the policies in force"},
 	{"/api/v1/explain", "by POST: which policies apply to a request, and what their buckets say; nothing is spent"},
+	{"/api/v1/instances", "the instances of the service, each with its build and the version of its policies"},
+	{"/api/v1/shards", "the nodes of the store, and which of them decide"},
+	{"/api/v1/breakers", "the breakers of these nodes: since when they are open and why"},
+	{"/api/v1/buckets/show", "by POST: one bucket; reset, refund, set, block and unblock in place of show change it"},
+	{"/api/v1/blocks", "what is blocked, until when and why"},
+	{"/api/v1/audit", "what was changed by hand"},
 }
 
 // Handler serves the pages, and the list of them at /api/v1, and at / to whoever does not want HTML.
@@ -180,6 +191,12 @@ func Handler(o Options) http.Handler {
 		reply(w, http.StatusOK, describe(set))
 	}))
 	mux.Handle("/api/v1/explain", o.Explain)
+	serveFleet(mux, &o)
+	if o.Buckets != nil {
+		for _, path := range []string{"/api/v1/buckets/", "/api/v1/blocks", "/api/v1/audit"} {
+			mux.Handle(path, o.Buckets)
+		}
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"net/http"
@@ -36,6 +37,12 @@ func (p *pages) handler() http.Handler {
 		Explain: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("{}\n"))
 		}),
+		Buckets: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("{}\n"))
+		}),
+		Instances: func(context.Context) admin.InstanceList {
+			return admin.InstanceList{Scope: "this instance", Instances: []admin.Instance{{ID: "one", Policies: "abc"}}}
+		},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("metrics\n"))
 		}),
@@ -47,6 +54,10 @@ func (p *pages) ask(method, path string) *httptest.ResponseRecorder {
 	p.handler().ServeHTTP(answer, httptest.NewRequest(method, path, nil))
 	return answer
 }
+
+var redisStatus = admin.Status{Store: admin.StoreStatus{Kind: "redis", Redis: &admin.RedisStatus{
+	Nodes: []admin.NodeStatus{{Node: "a:1", Connected: true, Breaker: "open", Reason: "dial"}},
+}}}
 
 func TestPages(t *testing.T) {
 	loaded, err := policy.Load("testdata/policies.yaml")
@@ -65,6 +76,11 @@ func TestPages(t *testing.T) {
 		{"status", "GET", "/api/v1/status", pages{status: admin.Status{Version: "v1"}}, 200, "application/json", `"version": "v1"`},
 		{"policies", "GET", "/api/v1/policies", pages{set: loaded}, 200, "application/json", `"id": "api-free"`},
 		{"no policies", "GET", "/api/v1/policies", pages{}, 503, "application/json", `"error": "no policy set is loaded"`},
+		{"instances", "GET", "/api/v1/instances", pages{}, 200, "application/json", `"policies": "abc"`},
+		{"shards", "GET", "/api/v1/shards", pages{status: redisStatus}, 200, "application/json", `"node": "a:1"`},
+		{"breakers", "GET", "/api/v1/breakers", pages{status: redisStatus}, 200, "application/json", `"reason": "dial"`},
+		{"no shards", "GET", "/api/v1/shards", pages{}, 200, "application/json", `"shards": []`},
+		{"post to the breakers", "POST", "/api/v1/breakers", pages{}, 405, "application/json", `can only be read`},
 		{"head", "HEAD", "/api/v1/status", pages{}, 200, "application/json", ""},
 		{"post", "POST", "/api/v1/policies", pages{set: loaded}, 405, "application/json", `can only be read`},
 		{"delete", "DELETE", "/readyz", pages{}, 405, "application/json", `can only be read`},
@@ -102,7 +118,7 @@ func TestRootListsEveryPage(t *testing.T) {
 		Pages []struct{ Path, Shows string }
 	}
 	require.NoError(t, json.Unmarshal(p.ask("GET", "/").Body.Bytes(), &list))
-	require.Len(t, list.Pages, 6)
+	require.Len(t, list.Pages, 12)
 	for _, page := range list.Pages {
 		require.Equal(t, 200, p.ask("GET", page.Path).Code, page.Path)
 		require.NotEmpty(t, page.Shows)

@@ -76,6 +76,7 @@ type App struct {
 	stores
 	policies
 	security
+	operations
 	store   ratelimit.Store // what decides: with all that stands in front of where buckets live
 	tracer  *tracing.Tracer // nil: nothing is traced
 	limiter *ratelimit.Limiter
@@ -107,6 +108,7 @@ func New(opts Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	store = a.withBlocks(store)
 	a.store = store
 	counting := metrics.Options{
 		Version: opts.Version, Commit: opts.Commit, GoVersion: runtime.Version(),
@@ -114,6 +116,7 @@ func New(opts Options) (*App, error) {
 	}
 	a.storeMetrics(&counting)
 	a.securityMetrics(&counting)
+	a.changeMetrics(&counting)
 	if opts.PolicySource == sourcePostgres {
 		counting.Source = a.sourceState
 	}

@@ -36,7 +36,9 @@ func TestSharesBucketsOnRedis(t *testing.T) {
 	require.Equal(t, "0", one.metric(`envoy_rls_store_calls_total{node="`+server.Addr()+`",result="answered"}`), "warming up is not counted")
 	keys, err := server.Do(t.Context(), "KEYS", "*")
 	require.NoError(t, err)
-	require.Equal(t, []any{"rl:{instances}"}, keys, "warming up writes nothing but that the instances are there")
+	for _, key := range keys.([]any) {
+		require.True(t, strings.HasPrefix(key.(string), "rl:{instances}"), "warming up writes nothing but that the instances are there")
+	}
 	require.Equal(t, 2, one.admitted(2, "remote_address", hostname))
 	require.Equal(t, 1, two.admitted(5, "remote_address", hostname))
 

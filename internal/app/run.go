@@ -240,12 +240,13 @@ func (a *App) startAdmin() error {
 	if err != nil {
 		return err
 	}
-	handler := admin.Handler(admin.Options{
+	o := admin.Options{
 		Ready: a.notReady, Set: a.source.Set, Status: a.status, Metrics: a.metrics.Handler(), Authorize: gate.Authorize,
-		Explain: explain.Handler(a.source.Set, a.store),
-		Home:    a.page.Home(), Routes: a.page.Routes(), ResolveKey: a.resolveKey,
-	})
-	server := admin.Server(a.guard(handler), 30*time.Second)
+		Explain: explain.Handler(a.source.Set, a.store), Instances: a.instances,
+		Home: a.page.Home(), Routes: a.page.Routes(), ResolveKey: a.resolveKey,
+	}
+	o.Buckets = a.bucketPages(&o)
+	server := admin.Server(a.guard(admin.Handler(o)), 30*time.Second)
 	if server.TLSConfig, err = a.adminTLS(); err != nil {
 		return err
 	}

@@ -150,6 +150,7 @@ func (a *App) startStore() error {
 		a.shared.Close()
 		return nil
 	})
+	a.startBoard()
 	if !a.shared.Fleet.Met() && a.opts.Instances == 0 {
 		a.log.Warn("Redis does not tell how many instances there are; until it does, this one takes itself for the only one (see --instances)")
 	}

@@ -16,6 +16,8 @@ var layers = map[string]int{
 	"pkg/lease":         3,
 	"pkg/descriptors":   3,
 	"pkg/rlheaders":     3,
+	"internal/board":    4,
+	"internal/buckets":  4,
 	"pkg/blocklist":     3,
 	"pkg/rejectcache":   3,
 	"pkg/idempotency":   3,

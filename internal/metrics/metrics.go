@@ -37,6 +37,9 @@ type Options struct {
 	Tracing func() Tracing
 	// Source, if set, gives the state of the database that policies come from at each scrape.
 	Source func() Source
+	// Blocked, if set, gives the number of blocked buckets at each scrape. ChangeActions and ChangeOutcomes are what OnChange can be told.
+	Blocked                       func() int
+	ChangeActions, ChangeOutcomes []string
 }
 
 // Store is the state of a store in process.
@@ -54,6 +57,7 @@ type Metrics struct {
 	policies *policies
 	shared   shared
 	security security
+	changes  *prometheus.CounterVec
 
 	duration      prometheus.Histogram
 	allowed       prometheus.Counter
@@ -107,6 +111,9 @@ func New(o Options) *Metrics {
 	}
 	if o.Tracing != nil {
 		m.registry.MustRegister(tracingCollector(o.Tracing))
+	}
+	if o.Blocked != nil {
+		m.countChanges(o.ChangeActions, o.ChangeOutcomes, o.Blocked)
 	}
 	if o.Source != nil {
 		m.registry.MustRegister(sourceCollector(o.Source))

@@ -24,6 +24,7 @@ func everything() metrics.Options {
 		Tracing:       func() metrics.Tracing { return metrics.Tracing{} },
 		Source:        func() metrics.Source { return metrics.Source{} },
 		Security:      metrics.Security{Certificates: func() map[string]time.Time { return nil }},
+		Blocked:       func() int { return 0 },
 	}
 }
 

@@ -18,8 +18,12 @@ import (
 // Most is how many blocks there can be at a time.
 const Most = 10_000
 
-// ErrFull is the error of a block for which there is no room.
-var ErrFull = errors.New("there are 10000 blocks already")
+var (
+	// ErrFull is the error of a block for which there is no room.
+	ErrFull = errors.New("there are 10000 blocks already")
+	// ErrContended is the error of a change of a list that many share, while others change it again and again.
+	ErrContended = errors.New("others change the list of blocks at the same time")
+)
 
 // Block denies one bucket.
 type Block struct {

@@ -26,6 +26,20 @@ func (k Key) Bytes() []byte { return k.b }
 // String is a copy of the key.
 func (k Key) String() string { return string(k.b) }
 
+// KeyOf is the key with these bytes, which it keeps, as another instance has made it. ok is false for what this package never makes.
+func KeyOf(b []byte) (k Key, ok bool) {
+	const least = len("rl:{id:}:")
+	if len(b) < least || len(b) > MaxKeyBytes || !bytes.HasPrefix(b, []byte("rl:{")) || bytes.Count(b, []byte("{")) != 1 || bytes.Count(b, []byte("}:")) != 1 {
+		return Key{}, false
+	}
+	for _, c := range b {
+		if c <= ' ' || c > '~' {
+			return Key{}, false
+		}
+	}
+	return Key{b}, true
+}
+
 // Hidden stands for the key where people look who may not see what is counted by: # and 12 hexadecimal digits of its SHA-256. The same key is
 // hidden the same way by every instance; who can guess a key can check the guess.
 func (k Key) Hidden() string { return HideKey(k.b) }
