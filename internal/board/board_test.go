@@ -50,7 +50,7 @@ type member struct {
 // join makes a board on Redis that is asked only when the test says so.
 func join(t *testing.T, id string, urls ...string) *member {
 	t.Helper()
-	redis, err := redisbackend.New(redisbackend.Options{URLs: urls})
+	redis, err := redisbackend.New(redisbackend.Options{URLs: urls, ConnectionTimeout: 10 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, redis.Start(t.Context()))
 	t.Cleanup(redis.Close)

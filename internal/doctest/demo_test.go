@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,10 +27,15 @@ var demoPorts = map[string]string{
 	"9000":  "DEMO_UPSTREAM_PORT",
 }
 
+// demoToken is that of somebody who may change things, $TOKEN in documents.
+const demoToken = "0123456789abcdef0123456789abcdef"
+
 // startDemo does what `make run` does, with every bucket full, until the test ends. It gives a sandbox whose commands talk to it.
 func startDemo(t *testing.T, c *checker) *sandbox {
 	t.Helper()
-	env := os.Environ()
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("alice "+demoToken+"\n"), 0o600))
+	env := append(os.Environ(), "ENVOY_RLS_ADMIN_TOKEN_FILE="+tokens)
 	var ports []string
 	for documented, variable := range demoPorts {
 		port := freePort(t)
@@ -62,6 +68,7 @@ func startDemo(t *testing.T, c *checker) *sandbox {
 		require.Fail(t, "the demo did not become ready")
 	}
 	box := *c.box
+	box.env = append(slices.Clone(box.env), "TOKEN="+demoToken)
 	box.rewrite = strings.NewReplacer(ports...)
 	return &box
 }
