@@ -90,6 +90,6 @@ Exit codes:
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newSimulate(), newBench(), newAccuracy(), newHealth(), newVersion())
+	root.AddCommand(newServe(), newPolicies(), newValidate(), newTest(), newExplain(), newBuckets(), newSimulate(), newBench(), newAccuracy(), newHealth(), newVersion())
 	return root
 }
