@@ -84,11 +84,11 @@ func (o *Options) fill(ctx context.Context, action Action, q *question, t *targe
 	if o.Shared == nil {
 		return nil
 	}
-	if err := o.Shared.Changed(ctx, t.key, result.Remaining, action == Refund); err != nil {
-		r.Warning = "other instances may go on denying for a second, and decide by what they knew while Redis fails: " + err.Error()
-		return nil
-	}
 	r.Scope = allInstances
+	if untold := o.Shared.Changed(ctx, t.key, result.Remaining, action == Refund); untold != nil {
+		r.Scope = thisInstance
+		r.Warning = "other instances may go on denying for a second, and decide by what they knew while Redis fails: " + untold.Error()
+	}
 	return nil
 }
 
