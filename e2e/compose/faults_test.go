@@ -74,6 +74,7 @@ func TestFaultsOfTheFile(t *testing.T) {
 		"a UDP port":              {"command: [sleep", "ports: [\"53:53/udp\"]\n    command: [sleep", "port 53:53: only single published TCP ports"},
 		"a health check in none":  {"test: [CMD, redis-cli, ping]", "test: [NONE]", "test has to begin with CMD"},
 		"more of a dependency":    {"one: {condition: service_healthy}", "one: {condition: service_healthy, restart: true}", "not understood here: restart"},
+		"an option of a network":  {"name: small", "networks: {n: {driver_opts: {com.docker.network.bridge.enable_icc: \"false\"}}}", "network n: not understood here: driver_opts"},
 		"a network of a driver":   {"name: small", "networks: {n: {driver: overlay}}", "network n: not understood here: driver"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -40,6 +41,8 @@ func understood(p *types.Project) error {
 	for _, name := range sorted(p.Networks) {
 		n := p.Networks[name]
 		n.Name, n.Internal, n.Ipam.Config = "", false, nil // see newBridge
+		n.DriverOpts = maps.Clone(n.DriverOpts)
+		delete(n.DriverOpts, "com.docker.network.bridge.enable_ip_masquerade") // no way leads out of here, and addresses stay as they are
 		errs = append(errs, unknown("network "+name, n))
 	}
 	for _, name := range sorted(p.Volumes) {
