@@ -43,13 +43,13 @@ policies:
 		require.NoError(t, lab.StartService(t.Context(), i))
 	}
 	tally, sent := load.stop(atLeast)
-	t.Logf("%d calls at %d/s: %s", sent, rate, tally)
+	unasked, err := lab.Unasked(t.Context())
+	require.NoError(t, err)
+	t.Logf("%d calls at %d/s: %s; %d were not decided", sent, rate, tally, unasked)
 
 	require.GreaterOrEqual(t, sent, atLeast)
 	require.Equal(t, sent, tally.Status(200)+tally.Status(429), "%s", tally)
 	require.Equal(t, rollingClients*capacity, tally.Status(200), "%s", tally)
-	unasked, err := lab.Unasked(t.Context())
-	require.NoError(t, err)
 	require.Zero(t, unasked)
 }
 
