@@ -5,8 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
 	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +32,9 @@ type secureLab struct {
 	dir     string
 	servers *testcerts.Authority // vouches for the instances
 	clients *testcerts.Authority // for Envoy
-	polls   atomic.Int64         // see pollAdmin
+
+	polls atomic.Int64           // see pollAdmin
+	token atomic.Pointer[string] // by which it changes something
 }
 
 // in is a file in one of the lab's directories: of the service, of Envoy.
@@ -51,6 +56,8 @@ func newSecureLab(t *testing.T, policies string, change func(*harness.Options)) 
 	l.do("ACL", "SETUSER", limiterUser, "on", ">"+firstPassword, "~rl:*", "&*", "+@all")
 	l.put(l.in("service", "password"), []byte(firstPassword+"\n"))
 	l.put(l.in("service", "tokens"), []byte("ops "+firstToken+"\n"))
+	first := firstToken
+	l.token.Store(&first)
 	l.followRedis()
 
 	s := setup{policies: writePolicies(t, policies), instances: 2, envoyTimeout: patience / 4, envoyConfig: l.writeEnvoy()}
@@ -240,7 +247,7 @@ func (l *secureLab) reconnected() {
 	})
 }
 
-// pollAdmin asks an instance for a page, each time on a new connection, until it is stopped; it returns what went wrong.
+// pollAdmin looks at an instance and changes something there, each time on a new connection, until it is stopped; it returns what went wrong.
 func (l *secureLab) pollAdmin() (stop func() []error) {
 	quit, done := make(chan struct{}), make(chan []error)
 	go func() {
@@ -249,6 +256,14 @@ func (l *secureLab) pollAdmin() (stop func() []error) {
 		for n := 0; ; n++ {
 			if _, err := l.AdminPage(context.Background(), n%2, "/readyz"); err != nil {
 				faults = append(faults, err)
+			}
+			status, err := l.change(n%2, *l.token.Load())
+			for try := 0; status >= 500 && try < 100; try++ { // a connection to Redis was cut: a reset may be repeated
+				time.Sleep(10 * time.Millisecond)
+				status, err = l.change(n%2, *l.token.Load())
+			}
+			if err != nil || status != http.StatusOK {
+				faults = append(faults, fmt.Errorf("a change was answered %d: %w", status, err))
 			}
 			l.polls.Add(1)
 			select {
@@ -262,6 +277,24 @@ func (l *secureLab) pollAdmin() (stop func() []error) {
 		close(quit)
 		return <-done
 	}
+}
+
+// change fills a bucket that nobody uses, on instance i, with a token.
+func (l *secureLab) change(i int, token string) (status int, err error) {
+	body := strings.NewReader(`{"policy": "all", "attributes": {"apiKey": "nobody's"}, "reason": "a test"}`)
+	r, err := http.NewRequest(http.MethodPost, "https://"+l.Options.Services[i].Admin+"/api/v1/buckets/reset", body)
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+token)
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: l.adminTLS()}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode, errors.Join(err, answer.Body.Close())
 }
 
 // polled waits until whoever polls has begun and ended a request since, and so goes by the files as they are now.

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,9 +23,9 @@ policies:
   - {id: all, match: {apiKey: "*"}, key: [apiKey], algorithm: token-bucket, capacity: 1000000, refillPerDay: 300, onStoreFailure: local}
 `
 
-// TestEverythingIsRenewedUnderLoad: the certificates of both sides, those who vouch for them, what the service shows Redis, and Redis' password are
-// changed while requests go through the real Envoy. No request gets another answer than its own, Envoy decides none itself, and nobody who
-// looks at the admin address is turned away.
+// TestEverythingIsRenewedUnderLoad: the certificates of both sides, those who vouch for them, what the service shows Redis, Redis' password and the token
+// of who changes things are changed while requests go through the real Envoy. No request gets another answer than its own, Envoy decides none itself,
+// and nobody at the admin address is turned away.
 func TestEverythingIsRenewedUnderLoad(t *testing.T) {
 	l := newSecureLab(t, generous, func(*harness.Options) {})
 	clients := make(chan *harness.Client, 64)
@@ -51,6 +52,7 @@ func TestEverythingIsRenewedUnderLoad(t *testing.T) {
 	l.renewClients()
 	l.renewRedis()
 	l.renewPassword()
+	l.renewToken()
 	l.until("enough calls", func() error {
 		if n := len(load.Recent(0)); n < least {
 			return fmt.Errorf("%d calls", n)
@@ -140,6 +142,23 @@ func (l *secureLab) renewPassword() {
 	l.do("ACL", "SETUSER", limiterUser, "<"+firstPassword)
 	l.do("CLIENT", "KILL", "USER", limiterUser)
 	l.decided("after Redis' password")
+}
+
+// renewToken: both are good, then people change to the new one, then the old one is taken away.
+func (l *secureLab) renewToken() {
+	l.Helper()
+	l.put(l.in("service", "tokens"), []byte("ops "+firstToken+"\nops "+secondToken+"\n"))
+	l.polled()
+	second := secondToken
+	l.token.Store(&second)
+	l.polled()
+	l.put(l.in("service", "tokens"), []byte("ops "+secondToken+"\n"))
+	for i := range l.Services {
+		status, err := l.change(i, firstToken)
+		require.NoError(l, err)
+		require.Equal(l, http.StatusUnauthorized, status)
+	}
+	l.polled()
 }
 
 // decided waits until both instances have asked Redis again.
