@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -216,6 +219,55 @@ func TestChangesWhileRedisIsAway(t *testing.T) {
 	fourth := launch(t, late, log)
 	require.Equal(t, "blocked", fourth.source("b"), "known before the first decision")
 	require.Equal(t, 5, fourth.admitted(6, "user", "c"))
+}
+
+// TestAChangeIsKnownWhenRedisFails: an instance that has only been told of a reset decides by the full bucket from then on.
+func TestAChangeIsKnownWhenRedisFails(t *testing.T) {
+	server := redistest.StartStandalone(t)
+	all := three(t, server.URL())
+	for _, i := range all {
+		require.Eventually(t, func() bool { return i.metric("envoy_rls_instances") == "3" }, 10*time.Second, 20*time.Millisecond)
+	}
+	exhaust(t, all, "a")
+	status, _ := all[0].change(buckets.Reset, body("a", ""))
+	require.Equal(t, http.StatusOK, status)
+	time.Sleep(1500 * time.Millisecond) // nothing shows that it has arrived but what comes next
+	server.Kill()
+	admitted := 0
+	for _, i := range all {
+		admitted += i.admitted(5, "user", "a")
+	}
+	require.Equal(t, 5, admitted)
+}
+
+// TestATokenChangesAKeyOfThePage: by the id that the page shows for it, over HTTP.
+func TestATokenChangesAKeyOfThePage(t *testing.T) {
+	opts, log := options(t, drained)
+	opts.AdminTokenFile = filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(opts.AdminTokenFile, []byte("alice 0123456789abcdef\n"), 0o600))
+	i := launch(t, opts, log)
+	i.admitted(7, "user", "somebody")
+	id := ""
+	require.Eventually(t, func() bool {
+		_, text := i.page("/api/v1/topkeys")
+		m := regexp.MustCompile(`"id": ?"([0-9a-f]{16})"`).FindStringSubmatch(text)
+		if m != nil {
+			id = m[1]
+		}
+		return m != nil
+	}, 10*time.Second, 50*time.Millisecond)
+	client := buckets.Client{Addr: i.AdminAddr().String(), TokenFile: opts.AdminTokenFile}
+	q := new(buckets.Question)
+	q.ID = id
+	report, err := client.Ask(t.Context(), buckets.Reset, q)
+	require.NoError(t, err)
+	require.Equal(t, 5.0, report.After.Remaining)
+	require.Equal(t, 5, i.admitted(7, "user", "somebody"))
+	require.Contains(t, log.String(), "actor=token:alice")
+	require.NotContains(t, log.String(), "somebody")
+	client.TokenFile = ""
+	_, err = client.Ask(t.Context(), buckets.Reset, q)
+	require.ErrorIs(t, err, buckets.ErrRefused)
 }
 
 // TestTakesThatRaceAReset: on Redis, over three instances.
