@@ -24,6 +24,9 @@ import (
 // patience bounds every wait for something that has to happen. A slow machine needs a part of it, a fault all of it.
 const patience = time.Minute
 
+// token is that of somebody who may change things.
+const token = "0123456789abcdef0123456789abcdef"
+
 // lab is two instances of the service on one Redis, and what the script in the browser asks to be done to them.
 type lab struct {
 	t         *testing.T
@@ -40,8 +43,11 @@ func newLab(t *testing.T, policies string, args ...string) *lab {
 	require.NoError(t, os.WriteFile(l.policies, []byte(policies), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("alice "+token+"\n"), 0o600))
 	args = append([]string{
 		"serve", "--policies", l.policies, "--store", "redis", "--redis-url", l.redis.URL(), "--store-timeout", "1s", "--drain-delay", "0s",
+		"--admin-token-file", tokens,
 	}, args...)
 	for range 2 {
 		i, err := harness.StartInstance(ctx, programs.service, args, nil)
@@ -128,7 +134,7 @@ func (l *lab) browse(part string, env ...string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "testdata/page.mjs", part)
 	settings := map[string]any{
-		"policies": policies, "driver": programs.driver, "profile": l.t.TempDir(), "control": l.control.URL,
+		"policies": policies, "token": token, "driver": programs.driver, "profile": l.t.TempDir(), "control": l.control.URL,
 		"pages": []string{"http://" + l.instances[0].Admin + "/", "http://" + l.instances[1].Admin + "/"},
 	}
 	text, err := json.Marshal(settings)

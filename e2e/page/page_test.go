@@ -20,6 +20,8 @@ func TestDrainedKey(t *testing.T) { newLab(t, policies).browse("drained") }
 
 func TestHostileValues(t *testing.T) { newLab(t, policies).browse("hostile") }
 
+func TestChanges(t *testing.T) { newLab(t, policies).browse("changes") }
+
 func TestWhatIsWrong(t *testing.T) { newLab(t, policies).browse("wrong") }
 
 func TestWithoutScripts(t *testing.T) { newLab(t, policies).browse("scriptless") }

@@ -83,6 +83,7 @@ type App struct {
 	service *rls.Service
 	health  *health.Server
 	page    *page.Page
+	fleet   *fleetView
 
 	started   time.Time
 	serving   atomic.Bool

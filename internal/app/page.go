@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"sync"
 
 	"github.com/envoy-rls/envoy-rls/internal/admin"
 	"github.com/envoy-rls/envoy-rls/internal/page"
@@ -9,10 +10,13 @@ import (
 
 // newPage makes what follows the service for those who look at it.
 func (a *App) newPage() *page.Page {
+	a.fleet = newFleetView()
 	return page.New(page.Options{
-		Status: a.status,
-		Set:    a.limiter.Set,
-		Counts: a.metrics.Counts,
+		Status:    a.status,
+		Set:       a.limiter.Set,
+		Counts:    a.metrics.Counts,
+		Instances: a.fleet.get, Blocks: a.shownBlocks, Changes: a.shownChanges,
+		Actions: true,
 	})
 }
 
@@ -29,7 +33,10 @@ func (a *App) resolveKey(id string) (admin.KnownBucket, bool) {
 func (a *App) startPage() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := a.serve("page", func() error {
+		var fleet sync.WaitGroup
+		fleet.Go(func() { a.fleet.run(ctx, a.shownInstances) })
 		a.page.Run(ctx)
+		fleet.Wait()
 		return nil
 	})
 	a.closers.push(func(context.Context) error {

@@ -98,12 +98,18 @@ func (a *Audit) add(ctx context.Context, e Entry) {
 	}
 }
 
-// list is the last n entries, the newest first, and whether they are of all instances.
-func (a *Audit) list(ctx context.Context, n int) (entries []Entry, all bool) {
+// Recent is the last n entries of this instance, the newest first.
+func (a *Audit) Recent(n int) []Entry {
 	a.mu.Lock()
-	entries = slices.Clone(a.entries)
+	entries := slices.Clone(a.entries[max(0, len(a.entries)-n):])
 	a.mu.Unlock()
 	slices.Reverse(entries)
+	return entries
+}
+
+// list is the last n entries, the newest first, and whether they are of all instances.
+func (a *Audit) list(ctx context.Context, n int) (entries []Entry, all bool) {
+	entries = a.Recent(mostKept)
 	if a.shared != nil {
 		lines, err := a.shared.Lines(ctx)
 		all = err == nil

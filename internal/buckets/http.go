@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/envoy-rls/envoy-rls/pkg/blocklist"
 )
 
 // Where a service answers.
@@ -176,14 +178,20 @@ func (o Options) listBlocks(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	blocks := o.Blocks.Blocks()
+	list := ListBlocks(o.Blocks)
+	list.Blocks = list.Blocks[:min(n, len(list.Blocks))]
+	reply(w, http.StatusOK, list)
+}
+
+// ListBlocks lists what is blocked.
+func ListBlocks(s *blocklist.Store) BlockList {
+	blocks := s.Blocks()
 	list := BlockList{Count: len(blocks), Blocks: []BlockView{}}
 	for _, b := range blocks {
 		list.Blocks = append(list.Blocks, viewOf(b))
 	}
 	slices.SortStableFunc(list.Blocks, func(a, b BlockView) int { return a.Until.Compare(b.Until) })
-	list.Blocks = list.Blocks[:min(n, len(list.Blocks))]
-	reply(w, http.StatusOK, list)
+	return list
 }
 
 // AuditList is the answer of AuditPath.

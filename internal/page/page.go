@@ -27,7 +27,7 @@ type Options struct {
 	Set func() *policy.Set
 	// Counts appends what each policy has said so far to a slice.
 	Counts func([]metrics.Counts) []metrics.Counts
-	// Instances are those of the service that are known, this one among them. Nil: this one.
+	// Instances are those of the service that are known, this one among them. Nil, or none: this one.
 	Instances func() []Instance
 	// Blocks are the buckets that are blocked; Changes what was changed by hand lately, the latest first. Nil: there can be none.
 	Blocks  func() []Block

@@ -146,8 +146,8 @@ func busiest(all []topkeys.Policy) []topkeys.Policy {
 }
 
 func (p *Page) instances(s *admin.Status) []Instance {
-	if p.opts.Instances != nil {
-		return listed(p.opts.Instances)
+	if known := listed(p.opts.Instances); len(known) > 0 {
+		return known
 	}
 	return []Instance{{
 		Self: true, Build: s.Version, Policies: s.Policies.Version, Started: s.StartedAt,
