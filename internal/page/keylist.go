@@ -16,4 +16,7 @@ func newKeyList(s *Snapshot, policy, title string, items []topkeys.Item) keyList
 // act is a button by which a bucket is changed.
 type act struct{ Action, Label, ID string }
 
+// Short is enough of the id to tell the buttons of a list apart, for who hears them.
+func (a act) Short() string { return a.ID[:min(6, len(a.ID))] }
+
 func newAct(action, label, id string) act { return act{action, label, id} }

@@ -213,7 +213,7 @@ const parts = {
 		await traffic(12);
 		const light = await open();
 		await traffic(20);
-		await light.page.screenshot({ path: join(to, "page.png"), fullPage: true });
+		await light.page.screenshot({ path: join(to, "page.png"), fullPage: true, clip: { x: 0, y: 0, width: 1280, height: 1900 } });
 		const dark = await open(0, { dark: true });
 		await control("/redis/pause", "");
 		await traffic(6);
