@@ -181,6 +181,6 @@ func TestEndsBeforeItBegan(t *testing.T) {
 		URLs: []string{"redis://127.0.0.1:1"}, PasswordFile: "nowhere",
 	}})
 	require.NoError(t, err)
-	require.ErrorContains(t, store.Start(t.Context()), "nowhere")
+	require.ErrorContains(t, store.Start(t.Context()), "password file") // not its name: some give the password there
 	store.Close()
 }
