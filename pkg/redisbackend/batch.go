@@ -16,8 +16,8 @@ const (
 	workerPoolSize = 2 * renewAfter
 )
 
-// worker sends the calls of one node, one batch after the other. A node has few of them, so that the next batch can go while
-// the last is on its way.
+// worker sends the calls of one node, one batch after the other. A node has few of them, so that the next batch can go when
+// the last is long on its way.
 type worker struct {
 	node  *node
 	open  connect
@@ -25,6 +25,7 @@ type worker struct {
 	pipe  redis.Pipeliner
 	fails int  // to connect, in a row
 	up    bool // had a connection at the last attempt
+	turn  turn
 
 	calls []*call
 	cmds  []redis.Cmder
@@ -41,6 +42,9 @@ func (w *worker) run(ctx context.Context) {
 				return
 			}
 		}
+		if !w.turn.take(ctx) {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -54,7 +58,12 @@ func (w *worker) run(ctx context.Context) {
 		if len(w.calls) == 0 {
 			continue
 		}
+		w.turn.lend()
 		connected, broken := w.send()
+		w.turn.reclaim()
+		if !connected || broken {
+			w.turn.pass()
+		}
 		if broken && ctx.Err() == nil {
 			w.connect() // again, before there is a call that would wait for it
 		}

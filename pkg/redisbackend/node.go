@@ -16,8 +16,8 @@ const (
 	dialBackoff = 20 * time.Millisecond
 )
 
-// node is one Redis server, and the calls that wait for it. Its workers take what has piled up while they were busy and send it as one
-// pipeline: the busier the node, the larger the batches, and no timer holds back a call that could go.
+// node is one Redis server, and the calls that wait for it. Its workers take turns to send what has piled up while a batch was on its way as one
+// pipeline: the busier the node, the larger the batches.
 type node struct {
 	address string
 	client  *client
@@ -38,8 +38,9 @@ func newNode(c *client, address string, open connect) *node {
 	n := &node{address: address, client: c, open: open, queue: make(chan *call, queueLength), stop: stop}
 	n.used.Store(int64(c.now()))
 	n.warm.Add(c.options.workers())
+	turns := newTurns()
 	for range c.options.workers() {
-		w := &worker{node: n, open: open, conn: open(), same: sameCalls{seed: maphash.MakeSeed()}}
+		w := &worker{node: n, open: open, conn: open(), same: sameCalls{seed: maphash.MakeSeed()}, turn: newTurn(turns)}
 		w.pipe = w.conn.Pipeline()
 		n.workers.Go(func() { w.run(ctx) })
 	}

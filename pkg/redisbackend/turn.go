@@ -1,0 +1,58 @@
+package redisbackend
+
+import (
+	"context"
+	"time"
+)
+
+// alone is how long a batch is on its way before the next one goes beside it. Until then what comes gathers for one larger batch, which
+// costs this process and Redis less for each call. A call behind a stuck connection still has most of its deadline left.
+const alone = time.Millisecond
+
+// turn is a worker's share in the right to take calls from its node's queue, which one worker has at a time.
+type turn struct {
+	free chan struct{} // has an element while no worker has the turn
+	mine bool
+	late *time.Timer // gives it away when the replies are not there in time
+}
+
+// newTurns makes what the workers of one node share.
+func newTurns() chan struct{} {
+	free := make(chan struct{}, 1)
+	free <- struct{}{}
+	return free
+}
+
+func newTurn(free chan struct{}) turn {
+	late := time.AfterFunc(alone, func() { free <- struct{}{} })
+	late.Stop() // it has only just begun
+	return turn{free: free, late: late}
+}
+
+// take waits until the turn is this worker's. It returns false when ctx has ended before.
+func (t *turn) take(ctx context.Context) bool {
+	if t.mine {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.free:
+		t.mine = true
+		return true
+	}
+}
+
+// lend lets the turn go to another worker when alone is over, unless reclaim is called before.
+func (t *turn) lend() { t.late.Reset(alone) }
+
+// reclaim keeps the turn if it is not gone.
+func (t *turn) reclaim() { t.mine = t.late.Stop() }
+
+// pass gives the turn to another worker, if it was not gone.
+func (t *turn) pass() {
+	if t.mine {
+		t.mine = false
+		t.free <- struct{}{}
+	}
+}
