@@ -27,6 +27,23 @@ func refused(e accuracy.Entry, call uint64, bucket uint32) accuracy.Entry {
 	return e
 }
 
+func ofCall(e accuracy.Entry, call uint64, bucket uint32) accuracy.Entry {
+	e.Call, e.Bucket = call, bucket
+	return e
+}
+
+func from(s accuracy.Source, e accuracy.Entry) accuracy.Entry {
+	e.Source = s
+	return e
+}
+
+// promiseOf is a bucket of one that is taken, a denial that promises 4 ms, and one at a time after that.
+func promiseOf(denied, again int64) []accuracy.Entry {
+	first := at(denied, denied+1, accuracy.Take, 1, accuracy.Denied)
+	first.Wait = 4_000_000
+	return []accuracy.Entry{at(0, 0, accuracy.Take, 1, accuracy.Admitted), first, at(again, again, accuracy.Take, 1, accuracy.Denied)}
+}
+
 // TestCases are small records, and what is found in them. Entries without a call number are calls of their own.
 func TestCases(t *testing.T) {
 	const ms, admitted, denied = 1_000_000, accuracy.Admitted, accuracy.Denied
@@ -67,6 +84,14 @@ func TestCases(t *testing.T) {
 		{"admitted and denied", bucketsOf(one, five), []accuracy.Entry{
 			refused(at(0, 1, accuracy.Take, 1, admitted), 7, 0), refused(at(0, 1, accuracy.Take, 1, admitted), 7, 1),
 		}, []accuracy.Kind{accuracy.Split}},
+		{"passed by one bucket and not by the other", bucketsOf(one, five), []accuracy.Entry{
+			ofCall(at(0, 1, accuracy.Take, 1, admitted), 7, 0), refused(at(0, 1, accuracy.Take, 1, admitted), 7, 1),
+		}, []accuracy.Kind{accuracy.Split}},
+		{"shares that are too large", bucketsOf(one), []accuracy.Entry{
+			from(accuracy.FromLocal, at(0, 1, accuracy.Take, 1, admitted)), from(accuracy.FromLocal, at(2, 3, accuracy.Take, 1, admitted)),
+		}, []accuracy.Kind{accuracy.TooMuch}},
+		{"denied a step before what was promised", bucketsOf(window), promiseOf(ms, 5*ms), nil},
+		{"denied when it was promised", bucketsOf(window), promiseOf(ms, 5*ms+2), []accuracy.Kind{accuracy.BrokenPromise}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := test.record
