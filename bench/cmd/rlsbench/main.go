@@ -129,6 +129,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
+		l.complete(got)
 		out.add(got)
 	}
 	for _, r := range l.stores {

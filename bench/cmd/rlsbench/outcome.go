@@ -44,14 +44,17 @@ type line struct {
 	Curve      []report.Point `json:"curve"`
 }
 
-// add takes in a row's result.
+// add takes in a row's result. What must not be used meets nothing.
 func (o *outcome) add(r *result) {
 	for _, s := range r.sides {
 		if len(s.samples) > 0 {
 			o.Lines = append(o.Lines, r.line(s))
 		}
 	}
-	o.Bars = append(o.Bars, r.bars...)
+	for _, b := range r.bars {
+		b.Met = b.Met && len(r.invalid) == 0
+		o.Bars = append(o.Bars, b)
+	}
 	for _, why := range r.invalid {
 		o.Invalid = append(o.Invalid, r.row.name+": "+why)
 	}

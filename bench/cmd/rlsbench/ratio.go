@@ -31,14 +31,24 @@ type result struct {
 	invalid []string // why it must not be used
 }
 
-// add notes a figure that the row has a limit for.
+// add notes a figure that the row has a limit for. Nothing takes no CPU or memory, or less; only a latency may be below the floor's.
 func (l *lineup) add(r *result, what string, got float64) {
-	if math.IsNaN(got) || math.IsInf(got, 0) {
+	if math.IsNaN(got) || math.IsInf(got, 0) || got <= 0 && what != ofP99 {
 		r.invalid = append(r.invalid, explained(what)+": nothing came of the measurement")
 		return
 	}
 	if limit, has := l.limits[r.row.name][what]; has {
 		r.bars = append(r.bars, newBar(r.row.name, what, got, limit))
+	}
+}
+
+// complete notes the limits of a row for which there is no figure.
+func (l *lineup) complete(r *result) {
+	for what := range l.limits[r.row.name] {
+		has := slices.ContainsFunc(r.bars, func(b bar) bool { return b.What == what })
+		if why := explained(what) + ": not measured"; !has && len(r.invalid) == 0 {
+			r.invalid = append(r.invalid, why)
+		}
 	}
 }
 
@@ -152,7 +162,7 @@ func (r *result) ofVariant(name string) float64 {
 			return r.sides[1].median((*lab.Sample).RedisCPUPerCall) / s.median((*lab.Sample).RedisCPUPerCall)
 		}
 	}
-	return 0
+	return math.NaN()
 }
 
 // measureLatency finds how many calls a second the floor bears at most, and makes half as many of both servers in turn.

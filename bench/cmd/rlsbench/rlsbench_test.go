@@ -91,9 +91,37 @@ func TestBar(t *testing.T) {
 	l.add(r, ofServer, math.NaN())
 	l.add(r, ofServer, math.Inf(1))
 	require.Empty(t, r.bars)
-	require.Len(t, r.invalid, 2, "0 by 0 is no figure")
+	l.add(r, ofServer, 0)
+	l.add(r, ofServer, -3)
+	l.add(r, ofServer, (&result{sides: nil}).ofVariant("none"))
+	require.Empty(t, r.bars)
+	require.Len(t, r.invalid, 5, "0 by 0 is no figure, nor is nothing")
 	l.add(r, ofEmpty, 3)
 	require.Empty(t, r.bars, "the row has no such bar")
+}
+
+// What must not be used meets no bar, and a bar without a figure is not met.
+func TestNothingIsMetByWhatIsNotValid(t *testing.T) {
+	l := &lineup{limits: map[string]limits{"r": {ofServer: {1, 2}}}}
+	r := &result{row: row{name: "r"}}
+	l.complete(r)
+	require.Equal(t, []string{"CPU per call, of the floor's: not measured"}, r.invalid)
+
+	r = &result{row: row{name: "r"}}
+	l.add(r, ofServer, 0.5)
+	l.complete(r)
+	require.Empty(t, r.invalid)
+	o := &outcome{}
+	o.add(r)
+	require.True(t, o.Bars[0].Met)
+	require.NoError(t, o.verdict(true))
+
+	r.invalid = []string{"floor: calls failed"}
+	o = &outcome{}
+	o.add(r)
+	require.False(t, o.Bars[0].Met)
+	require.NotContains(t, o.table(), "yes")
+	require.Error(t, o.verdict(false))
 }
 
 // sampleOf is a second of calls.
