@@ -2,8 +2,10 @@ package report
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +16,11 @@ func (r *Report) WriteSVG(dir string) ([]string, error) {
 		return nil, err
 	}
 	var files []string
-	save := func(name string, draw func(*bytes.Buffer) error) error {
+	save := func(title string, draw func(*bytes.Buffer) error) error {
+		name := fileName(title) + ".svg"
+		for n := 2; slices.Contains(files, name); n++ { // titles that differ in what file names cannot have
+			name = fmt.Sprintf("%s-%d.svg", fileName(title), n)
+		}
 		var b bytes.Buffer
 		if err := draw(&b); err != nil {
 			return err
@@ -28,7 +34,7 @@ func (r *Report) WriteSVG(dir string) ([]string, error) {
 		for _, row := range group {
 			curves = append(curves, Curve{row.Server, row.Curve})
 		}
-		err := save(fileName("latency "+title), func(b *bytes.Buffer) error { return WriteCurves(b, "Latency: "+title, curves) })
+		err := save("latency "+title, func(b *bytes.Buffer) error { return WriteCurves(b, "Latency: "+title, curves) })
 		if err != nil {
 			return files, err
 		}
@@ -42,7 +48,7 @@ func (r *Report) WriteSVG(dir string) ([]string, error) {
 	if len(bars) == 0 {
 		return files, nil
 	}
-	return files, save("cpu.svg", func(b *bytes.Buffer) error { return WriteBars(b, "CPU per decision", "%.1f us", bars) })
+	return files, save("cpu", func(b *bytes.Buffer) error { return WriteBars(b, "CPU per decision", "%.1f us", bars) })
 }
 
 // groups are the rows of a scenario at a rate, in order.
@@ -61,7 +67,9 @@ func (r *Report) groups() [][]*Row {
 	return out
 }
 
-// fileName is a name that every file system takes.
+const longestName = 200
+
+// fileName is a name that every file system takes, without its end.
 func fileName(title string) string {
 	clean := strings.Map(func(c rune) rune {
 		switch {
@@ -72,5 +80,6 @@ func fileName(title string) string {
 		}
 		return ' '
 	}, title)
-	return strings.Join(strings.Fields(clean), "-") + ".svg"
+	name := strings.Join(strings.Fields(clean), "-")
+	return name[:min(len(name), longestName)]
 }

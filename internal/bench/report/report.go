@@ -183,10 +183,20 @@ func (m Machine) String() string {
 	return text
 }
 
+// inCell keeps what would end a cell from doing so.
+var inCell = strings.NewReplacer("|", `\|`, "\n", " ", "\r", " ")
+
 // Table is a Markdown table whose columns align.
 func Table(heads []string, cells [][]string) string {
 	width := make([]int, len(heads))
-	all := append([][]string{heads}, cells...)
+	all := [][]string{heads}
+	for _, line := range cells {
+		var safe []string
+		for _, cell := range line {
+			safe = append(safe, inCell.Replace(cell))
+		}
+		all = append(all, safe)
+	}
 	for _, line := range all {
 		for i, cell := range line {
 			width[i] = max(width[i], len([]rune(cell)))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,4 +113,28 @@ func TestBars(t *testing.T) {
 	out.Reset()
 	require.NoError(t, WriteBars(&out, "nothing", "%.2f", nil))
 	require.NoError(t, WriteCurves(&out, "nothing", nil))
+}
+
+// Scenarios may be called anything: each has its plot, and the table stays one.
+func TestHostileNames(t *testing.T) {
+	r := Report{}
+	for _, name := range []string{"a|b", "a<b", "a b", "a\nb", strings.Repeat("x", 500)} {
+		r.Rows = append(r.Rows, Row{Scenario: name, Rate: "closed", Server: "service"})
+	}
+	dir := t.TempDir()
+	files, err := r.WriteSVG(dir)
+	require.NoError(t, err)
+	require.Len(t, files, len(r.Rows))
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(files))), len(files))
+	for _, name := range files {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		var image struct{}
+		require.NoError(t, xml.Unmarshal(text, &image), name)
+	}
+	var table bytes.Buffer
+	require.NoError(t, r.WriteMarkdown(&table))
+	require.Contains(t, table.String(), `| a\|b `)
+	require.Contains(t, table.String(), "| a b ")
+	require.NotContains(t, table.String(), "a\nb")
 }
