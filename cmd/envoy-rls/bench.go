@@ -94,7 +94,7 @@ func (b *benchmark) flags(cmd *cobra.Command) {
 	f.IntVar(&b.workers, "workers", 0, "instead of the scenario's: calls under way at a time")
 	f.IntVar(&b.conns, "connections", 0, "instead of the scenario's: connections that they share")
 	f.DurationVar(&b.duration, "duration", 0, "instead of the scenario's: how long to measure each")
-	f.DurationVar(&b.warmUp, "warm-up", -1, "instead of the scenario's: how long to call before that")
+	f.DurationVar(&b.warmUp, "warm-up", 0, "instead of the scenario's: how long to call before that")
 	f.Uint64Var(&b.keys, "keys", 0, "instead of the scenario's: how many keys there are")
 	f.IntVar(&b.rounds, "rounds", 1, "how often to measure each; the table has the medians")
 	f.DurationVar(&b.timeout, "timeout", 10*time.Second, "how long a call may take")
@@ -116,7 +116,10 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		fmt.Fprint(cmd.OutOrStdout(), text)
 		return nil
 	}
-	scenarios, err := b.open()
+	if err := b.check(cmd.Flags()); err != nil {
+		return err
+	}
+	scenarios, err := b.open(cmd.Flags().Changed)
 	if err != nil {
 		return err
 	}
@@ -146,14 +149,8 @@ func (b *benchmark) printList(cmd *cobra.Command) error {
 	return nil
 }
 
-// open reads the scenarios, with what the flags change in them, and checks the flags.
-func (b *benchmark) open() ([]*bench.Scenario, error) {
-	if (b.addr == "") == (b.lab.value == "") {
-		return nil, misused("say what to load: --lab memory, redis or cluster, or --addr HOST:PORT")
-	}
-	if b.rounds < 1 || b.workers < 0 || b.conns < 0 || b.duration < 0 || b.timeout <= 0 {
-		return nil, misused("--rounds, --workers, --connections, --duration and --timeout must be above zero")
-	}
+// open reads the scenarios, with what the flags change in them. given tells whether a flag was.
+func (b *benchmark) open(given func(flag string) bool) ([]*bench.Scenario, error) {
 	var rates []bench.Rate
 	for _, text := range b.rates {
 		rate, err := bench.ParseRate(text)
@@ -177,29 +174,29 @@ func (b *benchmark) open() ([]*bench.Scenario, error) {
 		if slices.Contains(s.Load.Faults, bench.ShardKilled) && b.lab.value != "cluster" {
 			return nil, misused("scenario %s kills a shard, which takes --lab cluster", name)
 		}
-		b.override(s, rates)
+		b.override(s, rates, given)
 		all = append(all, s)
 	}
 	return all, nil
 }
 
-func (b *benchmark) override(s *bench.Scenario, rates []bench.Rate) {
+func (b *benchmark) override(s *bench.Scenario, rates []bench.Rate, given func(flag string) bool) {
 	if len(rates) > 0 {
 		s.Load.Rates = rates
 	}
-	if b.workers > 0 {
+	if given("workers") {
 		s.Load.Workers = b.workers
 	}
-	if b.conns > 0 {
+	if given("connections") {
 		s.Load.Connections = b.conns
 	}
-	if b.duration > 0 {
+	if given("duration") {
 		s.Load.Duration = b.duration
 	}
-	if b.warmUp >= 0 {
+	if given("warm-up") {
 		s.Load.WarmUp = b.warmUp
 	}
-	if b.keys > 0 {
+	if given("keys") {
 		s.Keys.Count = b.keys
 	}
 }
@@ -236,7 +233,7 @@ func (b *benchmark) measure(ctx context.Context, cmd *cobra.Command, scenarios [
 	}
 	defer place.close()
 	version, _ := build()
-	out := &report.Report{Command: commandLine(), Started: time.Now().UTC(), Peak: peak, PeakIs: is, Machine: lab.Machine(version)}
+	out := &report.Report{Command: commandLine(os.Args), Started: time.Now().UTC(), Peak: peak, PeakIs: is, Machine: lab.Machine(version)}
 	if place.redis != nil {
 		if out.Machine.Redis, err = place.redis.Version(ctx); err != nil {
 			return nil, err

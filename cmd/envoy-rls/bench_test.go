@@ -46,7 +46,21 @@ func TestBenchFaults(t *testing.T) {
 		"no cluster":        {"--lab redis --scenario shard-killed", exitUsage, "kills a shard, which takes --lab cluster"},
 		"rate":              {"--lab memory --rate fast", exitUsage, `"fast" is no rate`},
 		"peak":              {"--lab memory --peak high", exitUsage, "want calls a second, or measured"},
-		"rounds":            {"--lab memory --rounds 0", exitUsage, "must be above zero"},
+		"rounds":            {"--lab memory --rounds 0", exitUsage, "--rounds 0: want 1 to"},
+		"no worker":         {"--lab memory --workers 0", exitUsage, "--workers 0: want 1 to"},
+		"many workers":      {"--lab memory --workers 1000000000", exitUsage, "want 1 to 10000"},
+		"no connection":     {"--lab memory --connections 0", exitUsage, "--connections 0: want 1 to"},
+		"no key":            {"--lab memory --keys 0", exitUsage, "--keys 0: want 1 to"},
+		"too many keys":     {"--lab memory --scenario hot-key --keys 18446744073709551615", exitUsage, "want 1 to 100000000"},
+		"no time":           {"--lab memory --duration 0s", exitUsage, "must be above zero"},
+		"a year":            {"--lab memory --duration 9000h", exitUsage, "at most a day"},
+		"time back":         {"--lab memory --warm-up -5s", exitUsage, "--warm-up must be"},
+		"pid of a lab":      {"--lab memory --pid 1", exitUsage, "--pid goes with --addr"},
+		"a lab's Redis":     {"--lab redis --redis 127.0.0.1:1", exitUsage, "--redis goes with --addr"},
+		"negative pid":      {"--addr 127.0.0.1:1 --pid -1", exitUsage, "no such process"},
+		"floor of another":  {"--addr 127.0.0.1:1 --no-floor", exitUsage, "--no-floor goes with --lab"},
+		"no folder":         {"--lab memory --json " + filepath.Join(dir, "none", "x.json"), exitUsage, "no such file"},
+		"a file as folder":  {"--lab memory --markdown " + filepath.Join(bad, "x.md"), exitUsage, "no folder"},
 		"TLS without TLS":   {"--addr 127.0.0.1:1 --ca-file x", exitFailed, "go with --tls"},
 		"no such authority": {"--addr 127.0.0.1:1 --tls --ca-file " + filepath.Join(dir, "ca"), exitFailed, "no such file"},
 		"no certificate":    {"--addr 127.0.0.1:1 --tls --ca-file " + bad, exitFailed, "holds no certificate"},
@@ -59,6 +73,23 @@ func TestBenchFaults(t *testing.T) {
 			require.Contains(t, got.errout, test.want)
 		})
 	}
+}
+
+// What is published says how it was made, but no password.
+func TestBenchPublishesNoPassword(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--lab": "--lab", "mine.yaml": "mine.yaml",
+		"redis://:secret@h:1":                          "redis://***@h:1",
+		"--redis=rediss://u:secret@h:1/0,redis://h:2":  "--redis=rediss://***@h:1/0,redis://h:2",
+		"--serve-arg=--redis-url=redis://u:secret@h:1": "--serve-arg=--redis-url=redis://***@h:1",
+		"redis://u:se%cret@h:1":                        "redis://***",
+		"redis://h:1?password=secret":                  "redis://h:1?***",
+	} {
+		require.Equal(t, "envoy-rls bench "+want, commandLine([]string{"/bin/envoy-rls", "bench", arg}))
+	}
+	got := envoyRLS("", "bench", "--addr", "127.0.0.1:1", "--redis", "redis://u:secret@127.0.0.1:1")
+	require.Equal(t, exitFailed, got.code, got)
+	require.NotContains(t, got.out+got.errout, "secret")
 }
 
 // A server that runs is measured, whoever made it, and everything is written that was asked for.

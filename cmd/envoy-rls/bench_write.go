@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -40,11 +39,6 @@ func (b *benchmark) write(cmd *cobra.Command, r *report.Report) error {
 	}
 	_, err := r.WriteSVG(b.svg)
 	return err
-}
-
-// commandLine is how the program was called, without the folder it lies in.
-func commandLine() string {
-	return strings.Join(append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...), " ")
 }
 
 // bar shows on a terminal what is being done and how far that is. Elsewhere it writes a line when something else begins.

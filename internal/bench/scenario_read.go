@@ -11,13 +11,13 @@ import (
 
 // What a scenario may ask for: more is a mistake.
 const (
-	maxKeys        = 100_000_000
-	maxWorkers     = 10_000
-	maxConnections = 1000
+	MaxKeys        = 100_000_000
+	MaxWorkers     = 10_000
+	MaxConnections = 1000
+	MaxTime        = 24 * time.Hour
 	maxDescriptors = 1000
 	maxPolicies    = 1_000_000
 	maxRate        = 10_000_000
-	maxTime        = 24 * time.Hour
 	maxWeight      = 1_000_000
 )
 
@@ -91,8 +91,8 @@ func (r *reader) scenario(root *policy.Node) *Scenario {
 
 func (r *reader) shape(root *policy.Node) Shape {
 	s := Shape{
-		Workers:     int(r.whole(root.Get("workers"), 64, 1, maxWorkers)),
-		Connections: int(r.whole(root.Get("connections"), 4, 1, maxConnections)),
+		Workers:     int(r.whole(root.Get("workers"), 64, 1, MaxWorkers)),
+		Connections: int(r.whole(root.Get("connections"), 4, 1, MaxConnections)),
 		Duration:    r.time(root.Get("duration"), 10*time.Second),
 		WarmUp:      r.time(root.Get("warmUp"), 2*time.Second),
 		Rates:       []Rate{{}},
@@ -143,7 +143,7 @@ func (r *reader) keys(n *policy.Node) Keys {
 	if n == nil || !r.mapping(n, "keys", keyFields) {
 		return k
 	}
-	k.Count = uint64(r.whole(n.Get("count"), 1, 1, maxKeys))
+	k.Count = uint64(r.whole(n.Get("count"), 1, 1, MaxKeys))
 	if d := n.Get("draw"); d != nil {
 		k.Draw = Draw(r.oneOf(d, string(Uniform), string(Zipf), string(Sequence)))
 	}
@@ -258,7 +258,7 @@ func (r *reader) time(n *policy.Node, otherwise time.Duration) time.Duration {
 	}
 	micros, message, hint := policy.ParseTime(n.String())
 	d := time.Duration(micros) * time.Microsecond
-	if message == "" && d > maxTime {
+	if message == "" && d > MaxTime {
 		message = "is longer than a day"
 	}
 	if message != "" {
