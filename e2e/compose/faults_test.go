@@ -75,6 +75,10 @@ func TestFaultsOfTheFile(t *testing.T) {
 		"a health check in none":  {"test: [CMD, redis-cli, ping]", "test: [NONE]", "test has to begin with CMD"},
 		"more of a dependency":    {"one: {condition: service_healthy}", "one: {condition: service_healthy, restart: true}", "not understood here: restart"},
 		"an option of a network":  {"name: small", "networks: {n: {driver_opts: {com.docker.network.bridge.enable_icc: \"false\"}}}", "network n: not understood here: driver_opts"},
+		"how a folder is bound":   {"command: [sleep", "volumes: [{type: bind, source: ., target: /x, bind: {propagation: shared}}]\n    command: [sleep", "not understood here: propagation"},
+		"a label of a folder":     {"command: [sleep", "volumes: [\".:/x:z\"]\n    command: [sleep", "not understood here: selinux"},
+		"how a volume is made":    {"command: [sleep", "volumes: [{type: volume, target: /x, volume: {nocopy: true}}]\n    command: [sleep", "not understood here: nocopy"},
+		"addresses of others":     {"name: small", "networks: {n: {ipam: {config: [{subnet: 10.9.0.0/24, aux_addresses: {h: 10.9.0.9}}]}}}", "network n: not understood here: aux_addresses"},
 		"a network of a driver":   {"name: small", "networks: {n: {driver: overlay}}", "network n: not understood here: driver"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,6 +40,11 @@ func understood(p *types.Project) error {
 	}
 	for _, name := range sorted(p.Networks) {
 		n := p.Networks[name]
+		for _, pool := range n.Ipam.Config {
+			rest := *pool
+			rest.Subnet, rest.Gateway, rest.IPRange = "", "", ""
+			errs = append(errs, unknown("network "+name, rest))
+		}
 		n.Name, n.Internal, n.Ipam.Config = "", false, nil // see newBridge
 		n.DriverOpts = maps.Clone(n.DriverOpts)
 		delete(n.DriverOpts, "com.docker.network.bridge.enable_ip_masquerade") // no way leads out of here, and addresses stay as they are
@@ -158,7 +163,15 @@ func listRest(s types.ServiceConfig) (parts []any) {
 	}
 	for _, m := range s.Volumes {
 		m.Type, m.Source, m.Target, m.ReadOnly = "", "", "", false
-		m.Bind, m.Volume = nil, nil // made by the short form
+		if m.Bind != nil {
+			bind := *m.Bind
+			bind.CreateHostPath = false // the short form has it, and what is not there is a fault here
+			parts = append(parts, bind)
+		}
+		if m.Volume != nil {
+			parts = append(parts, *m.Volume)
+		}
+		m.Bind, m.Volume = nil, nil
 		parts = append(parts, m)
 	}
 	return parts
