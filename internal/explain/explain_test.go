@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -179,4 +180,31 @@ func TestAskRefused(t *testing.T) {
 	s.server.Close()
 	_, err = explain.Ask(t.Context(), http.DefaultClient, s.server.URL, request(t, "ip=192.0.2.1"), false)
 	require.ErrorContains(t, err, "connection refused")
+}
+
+// A question makes no answer that is many times as long, however many policies there are: anybody who reaches the service may ask.
+func TestAnAnswerIsNotAThousandTimesTheQuestion(t *testing.T) {
+	var file strings.Builder
+	file.WriteString("domain: edge\npolicies:\n")
+	for i := range 500 {
+		fmt.Fprintf(&file, "  - {id: p%d, match: {plan: x%d}, key: [ip], algorithm: token-bucket, capacity: 2, refillPerMinute: 1, onStoreFailure: open}\n", i, i)
+	}
+	set, err := policy.LoadTexts(policy.Text{Path: "p.yaml", Data: []byte(file.String())})
+	require.NoError(t, err)
+	handler := explain.Handler(func() *policy.Set { return set }, memorybackend.New(memorybackend.Options{MaxBuckets: 8}))
+	many := make([]string, 64)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"entries":[{"key":"plan","value":"%d%s"}]}`, i, strings.Repeat("z", 10_000))
+	}
+	for name, list := range map[string]string{
+		"one long value":   `{"entries":[{"key":"plan","value":"` + strings.Repeat("y", 900_000) + `"}]}`,
+		"many long values": strings.Join(many, ","),
+	} {
+		r := httptest.NewRequest(http.MethodPost, explain.Path, strings.NewReader(`{"descriptors":[`+list+`]}`))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code, name)
+		require.Less(t, w.Body.Len(), 4<<20, name)
+	}
 }

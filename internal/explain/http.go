@@ -112,6 +112,10 @@ func Handler(inForce func() *policy.Set, store ratelimit.Store) http.Handler {
 			reply(w, http.StatusBadRequest, failure{"not a RateLimitRequest: " + strings.ToValidUTF8(err.Error(), "\uFFFD")})
 			return
 		}
+		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+			reply(w, http.StatusBadRequest, failure{"not a RateLimitRequest: want one object and nothing after it"})
+			return
+		}
 		if len(q.Descriptors) == 0 {
 			reply(w, http.StatusBadRequest, failure{"a request needs descriptors: the service refuses one without"})
 			return

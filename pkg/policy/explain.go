@@ -13,7 +13,7 @@ type Explanation struct {
 	Unmet []Unmet
 }
 
-// Unmet is a condition that does not hold, and the values that the request has instead.
+// Unmet is a condition that does not hold, and values that the request has instead: 8 at most, of which the first 256 bytes.
 type Unmet struct {
 	Condition Condition
 	Got       []string
@@ -65,6 +65,23 @@ func (a *Attributes) someHold(conditions []condition) bool {
 	return true
 }
 
+// What is told of the values that a condition got: a request can have some thousand of them, of a megabyte together, and policies are many.
+const (
+	maxGot      = 8
+	maxGotBytes = 256
+)
+
+// add notes the beginning of a value, if there is room.
+func (u *Unmet) add(value []byte) {
+	switch {
+	case len(u.Got) == maxGot:
+	case len(value) > maxGotBytes:
+		u.Got = append(u.Got, string(value[:maxGotBytes])+"…")
+	default:
+		u.Got = append(u.Got, string(value))
+	}
+}
+
 // unmet lists the conditions that no value meets. Where each is met by some value, but never all in one group, it lists those on
 // attributes with several values.
 func (a *Attributes) unmet(p *Policy) []Unmet {
@@ -75,7 +92,7 @@ func (a *Attributes) unmet(p *Policy) []Unmet {
 		u := Unmet{Condition: p.Match[i]}
 		held := len(got) == 0 && a.holds(c, nil)
 		for _, v := range got {
-			u.Got = append(u.Got, string(v.b))
+			u.add(v.b)
 			held = held || a.holds(c, v)
 		}
 		if !held {
