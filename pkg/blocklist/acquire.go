@@ -26,7 +26,8 @@ func (s *Store) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results
 		return s.store.Acquire(ctx, buckets, results)
 	}
 	now := time.Now()
-	if t = s.current(t, now); t == nil {
+	if !now.Before(t.last) {
+		s.table.CompareAndSwap(t, nil) // what is over sooner stays: it denies nothing, and a decision does not wait for a new table
 		return s.store.Acquire(ctx, buckets, results)
 	}
 	blocked, denied := t.look(buckets, now)

@@ -51,7 +51,7 @@ var _ ratelimit.Store = (*Store)(nil)
 type table struct {
 	blocks []Block // by key
 	until  map[string]time.Time
-	next   time.Time // when the first of them ends
+	last   time.Time // when all of them are over
 }
 
 // New makes a Store with an empty list in front of another one.
@@ -86,7 +86,7 @@ func (s *Store) useLocked(blocks []Block, now time.Time) {
 	}
 	slices.SortFunc(t.blocks, func(a, b Block) int { return cmp.Or(b.Until.Compare(a.Until), cmp.Compare(a.Key, b.Key)) })
 	t.blocks = t.blocks[:min(len(t.blocks), Most)]
-	t.next = t.blocks[len(t.blocks)-1].Until
+	t.last = t.blocks[0].Until
 	for _, b := range t.blocks {
 		t.until[b.Key] = b.Until
 	}
@@ -142,12 +142,19 @@ func (s *Store) Blocks() []Block {
 	return slices.DeleteFunc(slices.Clone(t.blocks), func(b Block) bool { return !b.Until.After(now) })
 }
 
-// Len is how many blocks there are; some may be over.
-func (s *Store) Len() int {
-	if t := s.table.Load(); t != nil {
-		return len(t.blocks)
+// Len is how many blocks there are that are not over.
+func (s *Store) Len() (n int) {
+	t := s.table.Load()
+	if t == nil {
+		return 0
 	}
-	return 0
+	now := time.Now()
+	for i := range t.blocks {
+		if t.blocks[i].Until.After(now) {
+			n++
+		}
+	}
+	return n
 }
 
 // Find is the block of a bucket, if there is one.
@@ -166,17 +173,4 @@ func (t *table) left(key []byte, now time.Time) time.Duration {
 		return until.Sub(now)
 	}
 	return 0
-}
-
-// current is the table without what is over, for the first call that finds something to be.
-func (s *Store) current(t *table, now time.Time) *table {
-	if now.Before(t.next) {
-		return t
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t = s.table.Load(); t != nil && !now.Before(t.next) {
-		s.useLocked(t.blocks, now)
-	}
-	return s.table.Load()
 }

@@ -121,6 +121,30 @@ func TestTheListIsBounded(t *testing.T) {
 	require.InDelta(t, 2*time.Hour, time.Until(b.Until), float64(time.Minute))
 }
 
+// Blocks that end one after another cost the decisions between nothing: a new table of 10,000 takes 10 ms, for which all would wait.
+func TestBlocksThatEndAreNotTidiedByDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		var list []blocklist.Block
+		for i := range blocklist.Most {
+			list = append(list, block(fmt.Sprint(i), time.Duration(i+1)*time.Millisecond))
+		}
+		s.Use(list)
+		call, results := []ratelimit.Bucket{bucket("9999", ratelimit.Take, 1)}, make([]ratelimit.Result, 1)
+		for i := range 10 {
+			time.Sleep(time.Second - time.Nanosecond)
+			if allocations := testing.AllocsPerRun(1, func() { s.Acquire(t.Context(), call, results) }); !raceEnabled {
+				require.Zero(t, allocations)
+			}
+			require.Equal(t, ratelimit.FromBlocked, results[0].Source)
+			require.Equal(t, blocklist.Most-1000*i-999, s.Len())
+			time.Sleep(time.Nanosecond)
+		}
+		require.Zero(t, s.Len())
+		require.Equal(t, ratelimit.Admitted, s.Acquire(t.Context(), call, results)[0].Outcome)
+	})
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	buckets := []ratelimit.Bucket{bucket("a", ratelimit.Take, 1), bucket("b", ratelimit.Take, 1)}
 	for i := range buckets {
