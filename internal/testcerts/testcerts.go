@@ -27,9 +27,10 @@ type Authority struct {
 
 // Leaf says what a certificate is like. It is good for a server on loopback, for one of that name, and for a client.
 type Leaf struct {
-	Name     string    // a host's, or empty
-	URI      string    // a further name; may be empty
-	NotAfter time.Time // zero: in a day
+	Name      string    // a host's, or empty
+	URI       string    // a further name; may be empty
+	NotBefore time.Time // zero: two days ago
+	NotAfter  time.Time // zero: in a day
 }
 
 // Pair is a certificate and its key, in PEM.
@@ -74,6 +75,9 @@ func (a *Authority) Issue(l Leaf) (Pair, error) {
 			return Pair{}, err
 		}
 		cert.URIs = []*url.URL{uri}
+	}
+	if !l.NotBefore.IsZero() {
+		cert.NotBefore = l.NotBefore
 	}
 	if !l.NotAfter.IsZero() {
 		cert.NotAfter = l.NotAfter

@@ -96,6 +96,9 @@ func (o *Options) parse(c *contents) (*material, error) {
 		if m.expires.IsZero() || cert.NotAfter.Before(m.expires) {
 			m.expires = cert.NotAfter
 		}
+		if cert.NotBefore.After(m.begins) {
+			m.begins = cert.NotBefore
+		}
 	}
 	m.own = []tls.Certificate{own}
 	return m, nil

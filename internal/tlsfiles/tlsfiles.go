@@ -40,7 +40,8 @@ type Files struct {
 type material struct {
 	own     []tls.Certificate // none or one
 	cas     *x509.CertPool    // nil: the system's
-	expires time.Time         // the first of the own certificates to; zero: there are none
+	begins  time.Time         // the last of the own certificates to be valid; zero: there are none
+	expires time.Time         // the first of them to end; zero: there are none
 }
 
 // New reads the files. The error says what is wrong with them, and never quotes them.
@@ -131,6 +132,9 @@ func (f *Files) current() *material {
 
 // worse is an error if next is no use and old is.
 func worse(next, old *material, now time.Time) error {
+	if now.Before(next.begins) && !now.Before(old.begins) && now.Before(old.expires) {
+		return fmt.Errorf("the certificate is not valid before %s, the one in force is valid now", next.begins.UTC().Format(time.RFC3339))
+	}
 	if !next.expires.IsZero() && now.After(next.expires) && now.Before(old.expires) {
 		return fmt.Errorf("the certificate has expired on %s, the one in force has not", next.expires.UTC().Format(time.RFC3339))
 	}

@@ -206,6 +206,9 @@ func TestFaultyFilesLeaveTheOldOnes(t *testing.T) {
 		"expired already": {func(f *fixture) {
 			f.put(issue(f.T, f.ca, testcerts.Leaf{Name: "two", NotAfter: time.Now().Add(-time.Hour)}))
 		}, "has expired on"},
+		"not valid yet": {func(f *fixture) {
+			f.put(issue(f.T, f.ca, testcerts.Leaf{Name: "two", NotBefore: time.Now().Add(time.Hour)}))
+		}, "is not valid before"},
 		"swapped":             {func(f *fixture) { p := f.issue("two"); f.put(testcerts.Pair{Cert: p.Key, Key: p.Cert}) }, "certificate"},
 		"of another's making": {func(f *fixture) { f.replace(f.key, issue(f.T, other, testcerts.Leaf{}).Key) }, "does not match"},
 	}
