@@ -258,6 +258,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown field", "reset", `{"polcy": "api"}`, 400, `reset has no field \"polcy\": did you mean \"policy\"`},
 		{"a field of another action", "reset", `{` + theUser + `, "cost": 3}`, 400, `reset has no field \"cost\"`},
 		{"a field of another action with its zero value", "refund", `{` + theUser + `, "remaining": 0, "cost": 1}`, 400, `refund has no field \"remaining\"`},
+		{"a bracket after it", "reset", `{` + theUser + `}]`, 400, "nothing after it"},
 		{"two bodies", "reset", `{` + theUser + `}{}`, 400, "nothing after it"},
 		{"an array", "reset", `[]`, 400, "array"},
 		{"a number as text", "refund", `{` + theUser + `, "cost": "3"}`, 400, "cost: got string, want a whole number"},

@@ -61,7 +61,7 @@ func read(action Action, body io.Reader) (*question, error) {
 	if err := raw.Decode(q); err != nil {
 		return nil, bodyFault(action, err)
 	}
-	if raw.More() {
+	if _, err := raw.Token(); !errors.Is(err, io.EOF) { // More is content with a bracket that closes nothing
 		return nil, faultf(http.StatusBadRequest, "the body: want one object and nothing after it")
 	}
 	for name, given := range map[string]bool{

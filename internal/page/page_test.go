@@ -18,6 +18,7 @@ import (
 	"github.com/envoy-rls/envoy-rls/internal/admin"
 	"github.com/envoy-rls/envoy-rls/internal/metrics"
 	"github.com/envoy-rls/envoy-rls/internal/page"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
@@ -223,6 +224,24 @@ func TestPageIsBounded(t *testing.T) {
 }
 
 // TestPolicyThatComesAgain: counters that begin anew give no rates of billions.
+// A set that came into force since the counters were read may have its policies in another order: none shows the numbers of another one.
+func TestNumbersAreThePolicysOwn(t *testing.T) {
+	one := "  - {id: one, key: [ip], algorithm: token-bucket, capacity: 7, refillPerDay: 1, onStoreFailure: local}\n"
+	two := "  - {id: two, key: [ip], algorithm: sliding-log, limit: 2, window: 1h, mode: shadow, onStoreFailure: open}\n"
+	next := load(t, "domain: edge\npolicies:\n"+two+one)
+	s := newService(t, "domain: edge\npolicies:\n"+one+two, func(o *page.Options) { o.Set = func() *policy.Set { return next } })
+	s.Second(time.Now())
+	got := map[string]page.PolicyRates{}
+	for _, row := range s.Now().Policies {
+		got[row.Policy] = row
+	}
+	require.Len(t, got, 2)
+	require.Equal(t, next.Policy("one").Numbers.String(), got["one"].Numbers)
+	require.False(t, got["one"].Shadow)
+	require.Equal(t, next.Policy("two").Numbers.String(), got["two"].Numbers)
+	require.True(t, got["two"].Shadow)
+}
+
 func TestPolicyThatComesAgain(t *testing.T) {
 	allowed := uint64(1000)
 	s := newService(t, policies, func(o *page.Options) {

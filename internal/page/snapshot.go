@@ -71,9 +71,7 @@ func (p *Page) snapshot() *made {
 		return p.made
 	}
 	m := &made{Snapshot: Snapshot{At: time.Now().UTC(), Status: p.opts.Status(), Now: p.now(), Actions: p.opts.Actions}}
-	m.Policies = p.policyRows()
-	m.MorePolicies = max(0, len(m.Policies)-mostPolicies)
-	m.Policies = m.Policies[:len(m.Policies)-m.MorePolicies]
+	m.Policies, m.MorePolicies = p.policyRows()
 	m.Keys = busiest(p.Keys.Top(mostKeys))
 	m.MoreKeys = max(0, len(m.Keys)-mostTops)
 	m.Keys = m.Keys[:len(m.Keys)-m.MoreKeys]
@@ -118,19 +116,30 @@ func (p *Page) now() Now {
 	return n
 }
 
-// policyRows are the policies' rates with what else is told of them.
-func (p *Page) policyRows() []PolicyRates {
-	rows := p.rates.rows()
+// policyRows are the policies' rates with what else is told of them, and how many more there are.
+func (p *Page) policyRows() (rows []PolicyRates, more int) {
+	rows = p.rates.rows()
+	more = max(0, len(rows)-mostPolicies)
+	rows = rows[:len(rows)-more]
 	set := p.opts.Set()
 	for i := range rows {
 		r := &rows[i]
-		if set == nil || r.place >= len(set.Policies()) {
-			continue
+		if rule := ruleOf(set, r); rule != nil {
+			r.Numbers, r.Shadow, r.Failure = rule.Numbers.String(), rule.Mode == policy.Shadow, rule.OnStoreFailure.String()
 		}
-		rule := set.Policies()[r.place]
-		r.Numbers, r.Shadow, r.Failure = rule.Numbers.String(), rule.Mode == policy.Shadow, rule.OnStoreFailure.String()
 	}
-	return rows
+	return rows, more
+}
+
+// ruleOf is the policy that has the rates. It stands elsewhere if a set with another order came into force since they were read.
+func ruleOf(set *policy.Set, r *PolicyRates) *policy.Policy {
+	switch {
+	case set == nil:
+		return nil
+	case r.place < len(set.Policies()) && set.Policies()[r.place].ID == r.Policy:
+		return set.Policies()[r.place]
+	}
+	return set.Policy(r.Policy)
 }
 
 // busiest has the policies that deny most first.
