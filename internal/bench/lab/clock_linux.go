@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,7 +20,11 @@ func CPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("there is no process %d", pid)
 	}
 	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid)<<3|cpuClock, &ts); err != nil {
+	err := unix.ClockGettime(int32(^pid)<<3|cpuClock, &ts)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) {
+		return 0, fmt.Errorf("process %d has ended", pid)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(ts.Nano()), nil

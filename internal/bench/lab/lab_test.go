@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +20,16 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestCPUOfAProcessThatHasEnded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("Linux only")
+	}
+	cmd := exec.Command("true")
+	require.NoError(t, cmd.Run())
+	_, err := CPU(cmd.Process.Pid)
+	require.EqualError(t, err, fmt.Sprintf("process %d has ended", cmd.Process.Pid))
+}
 
 func TestCPU(t *testing.T) {
 	if runtime.GOOS != "linux" {
