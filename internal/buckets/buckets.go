@@ -95,8 +95,10 @@ type Report struct {
 
 // State is what there is of a bucket.
 type State struct {
-	Remaining float64    `json:"remaining"` // units; below 0: in debt
-	Block     *BlockView `json:"block,omitempty"`
+	Remaining float64 `json:"remaining"` // units; below 0: in debt
+	// Unknown is whether the store could not be asked what remains: then that is no number to go by.
+	Unknown bool       `json:"unknown,omitempty"`
+	Block   *BlockView `json:"block,omitempty"`
 }
 
 // BlockView is a block for people.

@@ -462,6 +462,12 @@ func TestAStoreThatFails(t *testing.T) {
 	require.Equal(t, "failed", audit.Entries[0].Outcome)
 	require.Nil(t, audit.Entries[0].After)
 
+	w = s.ask(buckets.Path+"block", `{`+theUser+`, "for": "1h", "reason": "abuse"}`)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Contains(t, w.Body.String(), `"unknown": true`, "a block needs the list, not the bucket")
+	w = s.ask(buckets.Path+"unblock", `{`+theUser+`}`)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+
 	lost := &failsAfterPeek{brokenStore{err: errors.New("lost")}}
 	s = newService(t, func(s *service) { s.options.Store = lost })
 	w = s.ask(buckets.Path+"refund", `{`+theUser+`, "cost": 1}`)

@@ -52,7 +52,11 @@ func (o *Options) change(ctx context.Context, action Action, q *question, t *tar
 		return r, err
 	}
 	before, err := o.state(ctx, t)
-	if err != nil {
+	switch {
+	case err == nil:
+	case action == Block || action == Unblock: // the list can take it, though the bucket's node may be down
+		before.Unknown = true
+	default:
 		return r, err
 	}
 	r.Before, r.After = &before, before

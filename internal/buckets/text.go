@@ -36,6 +36,9 @@ func (r *Report) String() string {
 // String is one line.
 func (s *State) String() string {
 	text := policy.FormatNumber(s.Remaining) + " left"
+	if s.Unknown {
+		text = "not known what is left"
+	}
 	if b := s.Block; b != nil {
 		text += fmt.Sprintf(", blocked until %s by %s: %s", b.Until.Format(time.RFC3339), b.Actor, b.Reason)
 	}
