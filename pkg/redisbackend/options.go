@@ -37,7 +37,7 @@ type Options struct {
 	URLs []string
 	Mode Mode
 	// PoolSize is how many connections there are to each node: one for each of PoolSize-1 workers, and one more by which a cluster's node
-	// is asked for the slots. Two workers do: the next batch gathers while one is on its way, for a millisecond at most; then it goes by
+	// is asked for the slots. Two workers do: the next batch gathers while one is on its way, for 0.3 ms at most; then it goes by
 	// another connection. Default 3, at least 2.
 	PoolSize int
 	// Timeout is how long a caller waits at most. If its context ends sooner, it waits a little less than until then (a quarter of the time,

@@ -7,7 +7,7 @@ import (
 
 // alone is how long a batch is on its way before the next one goes beside it. Until then what comes gathers for one larger batch, which
 // costs this process and Redis less for each call. A call behind a stuck connection still has most of its deadline left.
-const alone = time.Millisecond
+const alone = 300 * time.Microsecond
 
 // turn is a worker's share in the right to take calls from its node's queue, which one worker has at a time.
 type turn struct {

@@ -36,7 +36,7 @@ func variants() map[string]variant {
 		// What the same script costs when each call has a connection to itself for the time of a round trip. There are as many
 		// connections as go-redis makes by default on two cores.
 		oneByOne: {name: oneByOne, edits: []edit{
-			{"node.go", "mostInBatch = 256", "mostInBatch = 1"}, {"turn.go", "alone = time.Millisecond", "alone = time.Duration(0)"},
+			{"node.go", "mostInBatch = 256", "mostInBatch = 1"}, {"turn.go", "alone = 300 * time.Microsecond", "alone = time.Duration(0)"},
 		}, args: []string{"--redis-pool-size", "21"}},
 		unmerged: {name: unmerged, edits: []edit{{"batch.go", "w.calls = w.same.merge(w.calls)", ""}}},
 	}
