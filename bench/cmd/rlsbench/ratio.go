@@ -33,11 +33,12 @@ type result struct {
 
 // add notes a figure that the row has a limit for. Nothing takes no CPU or memory, or less; only a latency may be below the floor's.
 func (l *lineup) add(r *result, what string, got float64) {
-	if math.IsNaN(got) || math.IsInf(got, 0) || got <= 0 && what != ofP99 {
+	limit, has := l.limits[r.row.name][what]
+	switch {
+	case !has: // nor may there be any: of scripts, say, without a Redis
+	case math.IsNaN(got) || math.IsInf(got, 0) || got <= 0 && what != ofP99:
 		r.invalid = append(r.invalid, explained(what)+": nothing came of the measurement")
-		return
-	}
-	if limit, has := l.limits[r.row.name][what]; has {
+	default:
 		r.bars = append(r.bars, newBar(r.row.name, what, got, limit))
 	}
 }

@@ -97,7 +97,9 @@ func TestBar(t *testing.T) {
 	require.Empty(t, r.bars)
 	require.Len(t, r.invalid, 5, "0 by 0 is no figure, nor is nothing")
 	l.add(r, ofEmpty, 3)
+	l.add(r, ofScripts, math.NaN())
 	require.Empty(t, r.bars, "the row has no such bar")
+	require.Len(t, r.invalid, 5, "nor does it need the figure")
 }
 
 // What must not be used meets no bar, and a bar without a figure is not met.
