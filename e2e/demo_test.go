@@ -98,7 +98,7 @@ func TestDemo(t *testing.T) {
 		_, err := harness.Get(t.Context(), match[1])
 		require.NoError(t, err, "a page that the welcome names")
 	}
-	require.Equal(t, 9, strings.Count(welcome, "\n  "), "four pages and five commands to try:\n%s", welcome)
+	require.Equal(t, 10, strings.Count(welcome, "\n  "), "five pages and five commands to try:\n%s", welcome)
 
 	client := harness.Client{Addr: d.edge}
 	defer client.Close()

@@ -78,9 +78,10 @@ func newRoot() *cobra.Command {
 Exit codes:
   0  all is well
   1  what was given to read has faults: each is named with its place; a test of policies does not pass;
-     a measurement is not valid
+     a measurement is not valid; accuracy: something was found; buckets: the service refuses
   2  the command line or the environment is wrong; test: the tests or the policies are
-  3  the service could not start or serve, or was stopped before all calls were answered; the policy database does not answer
+  3  the service could not start or serve, or was stopped before all calls were answered; the policy database does not answer;
+     health, buckets: the service is not ready, or does not answer
   4  policies push and rollback: another version has become active meanwhile`,
 		Example: `  envoy-rls validate config/policies.yaml
   envoy-rls test config/policies_test.yaml

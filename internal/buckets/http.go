@@ -52,7 +52,7 @@ func (o Options) handle(action Action) http.Handler {
 		switch {
 		case r.Method != http.MethodPost:
 			w.Header().Set("Allow", http.MethodPost)
-			reply(w, http.StatusMethodNotAllowed, failure{"which bucket is meant is sent by POST"})
+			reply(w, http.StatusMethodNotAllowed, failure{"want POST, with a body that says which bucket"})
 			return
 		case kind != "application/json":
 			reply(w, http.StatusUnsupportedMediaType, failure{"want Content-Type: application/json"})

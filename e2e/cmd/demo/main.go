@@ -177,6 +177,7 @@ func (c *config) welcome(pid int) string {
 	edge := "localhost:" + strconv.Itoa(c.edge.number)
 	return fmt.Sprintf(`
 Ready: Envoy on %[1]s, envoy-rls beside it. Policies: %[2]s (edit it: the next request sees the change).
+  http://localhost:%[3]d/                  what it does, second by second
   http://localhost:%[3]d/api/v1/policies   the policies in force
   http://localhost:%[3]d/api/v1/status     version, faults of the policy file, buckets
   http://localhost:%[3]d/metrics           metrics of envoy-rls

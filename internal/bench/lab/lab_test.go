@@ -167,7 +167,7 @@ func TestCheck(t *testing.T) {
 		"no call":         {func(s *Sample) { s.Allowed, s.Denied, s.Made[0], s.Decisions = 0, 0, 0, nil }, "no call was made"},
 		"wrong keys":      {func(s *Sample) { s.Deviation = 6 }, "6.0 standard deviations"},
 		"others decided":  {func(s *Sample) { s.Decisions = map[string]int64{"store": 199, "local": 1} }, "not all was decided by [store]"},
-		"nobody decided":  {func(s *Sample) { s.Decisions = map[string]int64{} }, "not all was decided by [store]"},
+		"nobody decided":  {func(s *Sample) { s.Decisions = map[string]int64{} }, "no policy decided: the service needs the policies of the scenario"},
 		"policies missed": {func(s *Sample) { s.Decisions["store"] = 150 }, "policies decided 150 times, want 200"},
 	}
 	for name, test := range tests {

@@ -177,7 +177,9 @@ func (s *Sample) Check(scenario *bench.Scenario) []string {
 	if s.Decisions == nil {
 		return wrong
 	}
-	if share, _ := s.StoreShare(scenario.DecidedBy...); share < 1 {
+	if share, _ := s.StoreShare(scenario.DecidedBy...); len(s.Decisions) == 0 {
+		wrong = append(wrong, "no policy decided: the service needs the policies of the scenario, and its domain")
+	} else if share < 1 {
 		wrong = append(wrong, fmt.Sprintf("not all was decided by %v: %v", scenario.DecidedBy, s.Decisions))
 	}
 	var want, got int64
