@@ -8,6 +8,7 @@ import (
 
 	"github.com/envoy-rls/envoy-rls/internal/accuracy"
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
 // at is an entry about bucket 0.
@@ -134,4 +135,19 @@ func bucketsOf(limits ...algorithm.Limits) accuracy.Record {
 		r.Buckets = append(r.Buckets, accuracy.Bucket{Key: key, Limits: l, Group: key, Fresh: true})
 	}
 	return r
+}
+
+// TestSourcesOfALimiter: what no bucket has decided is not taken for the store's word, else a denial of a full bucket that somebody has blocked would
+// be one to complain of.
+func TestSourcesOfALimiter(t *testing.T) {
+	want := map[ratelimit.Source]accuracy.Source{
+		ratelimit.FromStore: accuracy.FromStore, ratelimit.FromCache: accuracy.FromCache, ratelimit.FromLocal: accuracy.FromLocal,
+		ratelimit.FromOpen: accuracy.FromOpen, ratelimit.FromClosed: accuracy.FromClosed, ratelimit.FromMissingKey: accuracy.FromNever,
+		ratelimit.FromNever: accuracy.FromNever, ratelimit.FromBlocked: accuracy.FromNever,
+	}
+	for s := ratelimit.FromStore; s.String() != ""; s++ {
+		require.Contains(t, want, s, "what is a denial from %s?", s)
+		require.Equal(t, want[s], accuracy.SourceOf(s.String()), s.String())
+	}
+	require.Equal(t, accuracy.FromStore, accuracy.SourceOf(""))
 }

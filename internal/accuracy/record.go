@@ -59,7 +59,7 @@ const (
 	FromLocal         // an instance by its share, while the store failed
 	FromOpen          // admitted without a count, while the store failed
 	FromClosed        // denied, while the store failed
-	FromNever         // denied without a look at the bucket: the cost is above the capacity, or a key is missing
+	FromNever         // denied without a look at the bucket: the cost is above the capacity, a key is missing, or somebody has blocked it
 )
 
 // Entry is what a call did with one bucket. A call over several buckets has an entry for each, with the same Call.

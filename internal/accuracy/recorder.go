@@ -197,7 +197,7 @@ func sourceOf(s ratelimit.Source) Source {
 		return FromOpen
 	case ratelimit.FromClosed:
 		return FromClosed
-	case ratelimit.FromMissingKey, ratelimit.FromNever:
+	case ratelimit.FromMissingKey, ratelimit.FromNever, ratelimit.FromBlocked:
 		return FromNever
 	default:
 		return FromStore
@@ -206,7 +206,7 @@ func sourceOf(s ratelimit.Source) Source {
 
 // SourceOf is the source that an answer names, such as in its metadata; the store's if it names none.
 func SourceOf(name string) Source {
-	for s := ratelimit.FromStore; s <= ratelimit.FromNever; s++ {
+	for s := ratelimit.FromStore; s <= ratelimit.FromBlocked; s++ {
 		if s.String() == name {
 			return sourceOf(s)
 		}
