@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/internal/buckets"
 )
 
@@ -41,7 +42,8 @@ are, or as their hashes with --hashed.`,
 
 // bucketFlags are the flags of one action.
 type bucketFlags struct {
-	client          buckets.Client
+	addr, tokenFile string
+	trust           trust
 	question        buckets.Question
 	attrs           []string
 	cost, remaining uint64
@@ -57,9 +59,13 @@ func newBucketAction(action buckets.Action, short string, needs ...string) *cobr
 			if err := f.complete(cmd); err != nil {
 				return err
 			}
-			report, err := f.client.Ask(cmd.Context(), action, &f.question)
+			client, err := f.client()
+			if err != nil {
+				return misused("%w", err)
+			}
+			report, err := buckets.Ask(cmd.Context(), client, action, &f.question)
 			switch {
-			case errors.Is(err, buckets.ErrRefused):
+			case errors.Is(err, adminhttp.ErrRefused):
 				return faulty(err)
 			case err != nil:
 				return failed(err)
@@ -77,8 +83,8 @@ func newBucketAction(action buckets.Action, short string, needs ...string) *cobr
 func (f *bucketFlags) register(cmd *cobra.Command, action buckets.Action, needs []string) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.client.Addr, "addr", "localhost:8080", "the service's admin address: host:port or a URL")
-	flags.StringVar(&f.client.CAFile, "ca-file", "", "who vouches for the service's certificate (PEM), with an https URL")
+	flags.StringVar(&f.addr, "addr", "localhost:8080", "the service's admin address: host:port or a URL")
+	f.trust.flags(cmd)
 	flags.StringVar(&f.question.Policy, "policy", "", "id of the policy")
 	flags.StringArrayVar(&f.attrs, "attr", nil, "what it counts by: NAME=VALUE; may be repeated")
 	flags.BoolVar(&f.question.Hashed, "hashed", false, "API keys of the form ak_… are hashes, not keys")
@@ -96,11 +102,23 @@ func (f *bucketFlags) register(cmd *cobra.Command, action buckets.Action, needs 
 		}
 	}
 	if action != buckets.Show {
-		flags.StringVar(&f.client.TokenFile, "token-file", "", "file with a token of who may change things")
+		flags.StringVar(&f.tokenFile, "token-file", "", "file with a token of who may change things")
 		flags.StringVar(&f.question.Reason, "reason", "", "why, for the audit")
 	}
 	flags.Var(f.format, "format", "form of the output, and of faults")
 	complete(cmd, "format", f.format.words)
+}
+
+// client asks the service.
+func (f *bucketFlags) client() (c adminhttp.Client, err error) {
+	c.Addr = f.addr
+	if f.tokenFile != "" {
+		if c.Token, err = buckets.ReadToken(f.tokenFile); err != nil {
+			return c, err
+		}
+	}
+	c.HTTP, err = f.trust.client()
+	return c, err
 }
 
 // complete turns flags into a question.

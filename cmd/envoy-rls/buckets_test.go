@@ -89,9 +89,9 @@ func TestBucketsFaults(t *testing.T) {
 		{"an argument", []string{"reset", "ip=203.0.113.7"}, exitUsage, "--attr ip=203.0.113.7"},
 		{"another action's flag", []string{"reset", "--cost", "3"}, exitUsage, "unknown flag: --cost"},
 		{"no token", []string{"reset", "--policy", "edge-ip", "--attr", "ip=203.0.113.7"}, exitFaults, "want a token"},
-		{"an empty token file", []string{"reset", "--policy", "edge-ip", "--token-file", empty}, exitFailed, "there is no token in it"},
+		{"an empty token file", []string{"reset", "--policy", "edge-ip", "--token-file", empty}, exitUsage, "there is no token in it"},
 		{"no policy of that name", []string{"show", "--policy", "lgin"}, exitFaults, `did you mean "login"`},
-		{"no certificate", []string{"show", "--policy", "login", "--ca-file", empty}, exitFailed, "there is no certificate in it"},
+		{"no certificate", []string{"show", "--policy", "login", "--ca-file", empty}, exitUsage, "none in"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

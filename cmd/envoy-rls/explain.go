@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/internal/explain"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -95,7 +96,7 @@ func (a *asked) report(cmd *cobra.Command) (*explain.Report, error) {
 		if err != nil {
 			return nil, misused("%w", err)
 		}
-		report, err := explain.Ask(cmd.Context(), client, a.addr, &req, a.hashed)
+		report, err := explain.Ask(cmd.Context(), adminhttp.Client{Addr: a.addr, HTTP: client}, &req, a.hashed)
 		if err != nil {
 			return nil, failed(err)
 		}

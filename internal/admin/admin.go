@@ -5,7 +5,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
@@ -180,15 +180,15 @@ func Handler(o Options) http.Handler {
 	}))
 	mux.Handle("/metrics", read(o.Metrics.ServeHTTP))
 	mux.Handle("/api/v1/status", read(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, o.Status())
+		adminhttp.Reply(w, http.StatusOK, o.Status())
 	}))
 	mux.Handle("/api/v1/policies", read(func(w http.ResponseWriter, _ *http.Request) {
 		set := o.Set()
 		if set == nil {
-			fail(w, http.StatusServiceUnavailable, "no policy set is loaded")
+			adminhttp.Fail(w, http.StatusServiceUnavailable, "no policy set is loaded")
 			return
 		}
-		reply(w, http.StatusOK, describe(set))
+		adminhttp.Reply(w, http.StatusOK, describe(set))
 	}))
 	mux.Handle("/api/v1/explain", o.Explain)
 	serveFleet(mux, &o)
@@ -198,7 +198,7 @@ func Handler(o Options) http.Handler {
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
+		adminhttp.Fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
 	return mux
 }
@@ -212,7 +212,7 @@ func listing(routes []Route) http.HandlerFunc {
 		}
 	}
 	return func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, map[string][]page{"pages": all})
+		adminhttp.Reply(w, http.StatusOK, map[string][]page{"pages": all})
 	}
 }
 
@@ -227,7 +227,7 @@ func DebugHandler() http.Handler {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLoopback(r.Host) { // a page elsewhere that has made its name one of this machine
-			fail(w, http.StatusForbidden, "want an address of loopback, or localhost, as the host")
+			adminhttp.Fail(w, http.StatusForbidden, "want an address of loopback, or localhost, as the host")
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -262,7 +262,7 @@ func read(h http.HandlerFunc) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			fail(w, http.StatusMethodNotAllowed, r.URL.Path+" can only be read")
+			adminhttp.Fail(w, http.StatusMethodNotAllowed, r.URL.Path+" can only be read")
 			return
 		}
 		h(w, r)
@@ -273,20 +273,4 @@ func text(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(message + "\n")) // a client that left is no fault of ours
-}
-
-// fail answers with {"error": message}.
-func fail(w http.ResponseWriter, status int, message string) {
-	reply(w, status, map[string]string{"error": strings.ToValidUTF8(message, "\uFFFD")})
-}
-
-func reply(w http.ResponseWriter, status int, body any) {
-	b, err := json.MarshalIndent(body, "", "  ")
-	if err != nil { // a number that JSON does not know: a bug, but not one to hide
-		status, b = http.StatusInternalServerError, []byte(`{"error": "the answer is not JSON"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n'))
 }

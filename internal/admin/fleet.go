@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 )
 
 // Instance is what an instance of the service says of itself.
@@ -87,10 +89,10 @@ func breakersOf(s StoreStatus) breakerList {
 // serveFleet adds the pages about instances and the nodes of the store.
 func serveFleet(mux *http.ServeMux, o *Options) {
 	mux.Handle("/api/v1/shards", read(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, shardsOf(o.Status().Store))
+		adminhttp.Reply(w, http.StatusOK, shardsOf(o.Status().Store))
 	}))
 	mux.Handle("/api/v1/breakers", read(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, breakersOf(o.Status().Store))
+		adminhttp.Reply(w, http.StatusOK, breakersOf(o.Status().Store))
 	}))
 	if o.Instances == nil {
 		return
@@ -98,7 +100,7 @@ func serveFleet(mux *http.ServeMux, o *Options) {
 	mux.Handle("/api/v1/instances", read(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), fleetTimeout)
 		defer cancel()
-		reply(w, http.StatusOK, o.Instances(ctx))
+		adminhttp.Reply(w, http.StatusOK, o.Instances(ctx))
 	}))
 }
 

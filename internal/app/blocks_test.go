@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/envoy-rls/envoy-rls/internal/admin"
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/internal/buckets"
 	"github.com/envoy-rls/envoy-rls/internal/redistest"
 )
@@ -256,18 +257,20 @@ func TestATokenChangesAKeyOfThePage(t *testing.T) {
 		}
 		return m != nil
 	}, 10*time.Second, 50*time.Millisecond)
-	client := buckets.Client{Addr: i.AdminAddr().String(), TokenFile: opts.AdminTokenFile}
+	token, err := buckets.ReadToken(opts.AdminTokenFile)
+	require.NoError(t, err)
+	client := adminhttp.Client{Addr: i.AdminAddr().String(), Token: token}
 	q := new(buckets.Question)
 	q.ID = id
-	report, err := client.Ask(t.Context(), buckets.Reset, q)
+	report, err := buckets.Ask(t.Context(), client, buckets.Reset, q)
 	require.NoError(t, err)
 	require.Equal(t, 5.0, report.After.Remaining)
 	require.Equal(t, 5, i.admitted(7, "user", "somebody"))
 	require.Contains(t, log.String(), "actor=token:alice")
 	require.NotContains(t, log.String(), "somebody")
-	client.TokenFile = ""
-	_, err = client.Ask(t.Context(), buckets.Reset, q)
-	require.ErrorIs(t, err, buckets.ErrRefused)
+	client.Token = ""
+	_, err = buckets.Ask(t.Context(), client, buckets.Reset, q)
+	require.ErrorIs(t, err, adminhttp.ErrRefused)
 }
 
 // TestTakesThatRaceAReset: on Redis, over three instances.

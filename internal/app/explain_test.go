@@ -1,11 +1,11 @@
 package app_test
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/internal/explain"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 )
@@ -23,7 +23,7 @@ policies:
 	req := &descriptors.Request{}
 	require.NoError(t, req.SetAttributes([]descriptors.Attribute{{Name: "api_key", Value: "k1"}}))
 	for range 50 {
-		r, err := explain.Ask(t.Context(), http.DefaultClient, i.AdminAddr().String(), req, false)
+		r, err := explain.Ask(t.Context(), adminhttp.Client{Addr: i.AdminAddr().String()}, req, false)
 		require.NoError(t, err)
 		require.True(t, r.Answer.Allowed)
 		require.Equal(t, 3.0, *r.Answer.Checks[0].Remaining)
@@ -32,7 +32,7 @@ policies:
 	require.Equal(t, decisions, i.metric(`envoy_rls_decisions_total{outcome="allowed",policy="free",source="store"}`))
 	require.Equal(t, 3, i.admitted(10, "api_key", "k1"))
 
-	r, err := explain.Ask(t.Context(), http.DefaultClient, i.AdminAddr().String(), req, false)
+	r, err := explain.Ask(t.Context(), adminhttp.Client{Addr: i.AdminAddr().String()}, req, false)
 	require.NoError(t, err)
 	require.False(t, r.Answer.Allowed)
 	require.Contains(t, []string{"store", "cache"}, r.Answer.Checks[0].Source)

@@ -48,6 +48,7 @@ var layers = map[string]int{
 	"internal/explain": 4,
 
 	"internal/access":           3,
+	"internal/adminhttp":        3,
 	"internal/testcerts":        3,
 	"internal/accuracy":         3,
 	"internal/accuracy/observe": 4,

@@ -3,9 +3,7 @@ package buckets
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
-	"mime"
 	"net"
 	"net/http"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/pkg/blocklist"
 )
 
@@ -40,7 +39,7 @@ func Handler(o Options) http.Handler {
 			names = append(names, string(a))
 		}
 		name := strings.TrimPrefix(r.URL.Path, Path)
-		reply(w, http.StatusNotFound, failure{"there is no " + shorten(r.URL.Path) + hint(name, names)})
+		adminhttp.Fail(w, http.StatusNotFound, "there is no "+shorten(r.URL.Path)+hint(name, names))
 	})
 	return mux
 }
@@ -48,14 +47,7 @@ func Handler(o Options) http.Handler {
 // handle answers requests for one action.
 func (o Options) handle(action Action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-		switch {
-		case r.Method != http.MethodPost:
-			w.Header().Set("Allow", http.MethodPost)
-			reply(w, http.StatusMethodNotAllowed, failure{"want POST, with a body that says which bucket"})
-			return
-		case kind != "application/json":
-			reply(w, http.StatusUnsupportedMediaType, failure{"want Content-Type: application/json"})
+		if !adminhttp.Posted(w, r, "which bucket") {
 			return
 		}
 		report, outcome, err := o.answer(w, r, action)
@@ -66,7 +58,7 @@ func (o Options) handle(action Action) http.Handler {
 			fail(w, err)
 			return
 		}
-		reply(w, http.StatusOK, report)
+		adminhttp.Reply(w, http.StatusOK, report)
 	})
 }
 
@@ -180,7 +172,7 @@ func (o Options) listBlocks(w http.ResponseWriter, r *http.Request) {
 	}
 	list := ListBlocks(o.Blocks)
 	list.Blocks = list.Blocks[:min(n, len(list.Blocks))]
-	reply(w, http.StatusOK, list)
+	adminhttp.Reply(w, http.StatusOK, list)
 }
 
 // ListBlocks lists what is blocked.
@@ -212,7 +204,7 @@ func (o Options) listAudit(w http.ResponseWriter, r *http.Request) {
 	if all {
 		list.Scope = allInstances
 	}
-	reply(w, http.StatusOK, list)
+	adminhttp.Reply(w, http.StatusOK, list)
 }
 
 func readOnly(w http.ResponseWriter, r *http.Request) (limit int, err error) {
@@ -221,10 +213,6 @@ func readOnly(w http.ResponseWriter, r *http.Request) (limit int, err error) {
 		return 0, faultf(http.StatusMethodNotAllowed, "%s can only be read", r.URL.Path)
 	}
 	return limitOf(r)
-}
-
-type failure struct {
-	Error string `json:"error"`
 }
 
 func fail(w http.ResponseWriter, err error) {
@@ -237,16 +225,5 @@ func fail(w http.ResponseWriter, err error) {
 	case errors.As(err, &own):
 		status = own.Status()
 	}
-	reply(w, status, failure{strings.ToValidUTF8(err.Error(), "\uFFFD")})
-}
-
-func reply(w http.ResponseWriter, status int, value any) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(value) // a client that left is no fault of ours
+	adminhttp.Fail(w, status, err.Error())
 }

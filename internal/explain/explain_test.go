@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/internal/explain"
 	"github.com/envoy-rls/envoy-rls/pkg/descriptors"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
@@ -77,7 +78,7 @@ func TestLiveSpendsNothing(t *testing.T) {
 	large.SetCost(math.MaxUint64, false)
 	for _, req := range []*descriptors.Request{free, report, refund, large} {
 		for range 20 {
-			_, err := explain.Ask(t.Context(), http.DefaultClient, s.server.URL, req, false)
+			_, err := explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL}, req, false)
 			require.NoError(t, err)
 		}
 	}
@@ -94,24 +95,24 @@ func TestLiveTellsOfBuckets(t *testing.T) {
 	s := start(t)
 	free := request(t, "plan=free", "apiKey=k1", "ip=192.0.2.1")
 	s.check(t, free)
-	r, err := explain.Ask(t.Context(), http.DefaultClient, strings.TrimPrefix(s.server.URL, "http://"), free, false)
+	r, err := explain.Ask(t.Context(), adminhttp.Client{Addr: strings.TrimPrefix(s.server.URL, "http://")}, free, false)
 	require.NoError(t, err)
 	require.True(t, r.Answer.Allowed)
 	require.Contains(t, r.String(), "answer now, of which nothing was spent\n  allowed\n  free: 2 left, says store\n  calls: 4 left, says store\n")
 	s.check(t, free)
 	s.check(t, free)
-	r, err = explain.Ask(t.Context(), http.DefaultClient, s.server.URL+"/", free, false)
+	r, err = explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL + "/"}, free, false)
 	require.NoError(t, err)
 	require.Contains(t, r.String(), "  denied\n  free: denies, 0 left, 1s to wait, says store\n")
 	require.Equal(t, "1", r.Answer.RetryAfter)
 	require.NotContains(t, r.String(), "k1")
 
 	hashed := request(t, "plan=free", "apiKey="+r.Attributes[0].Value)
-	r, err = explain.Ask(t.Context(), http.DefaultClient, s.server.URL, hashed, false)
+	r, err = explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL}, hashed, false)
 	require.NoError(t, err)
 	require.True(t, r.LooksHashed)
 	require.True(t, r.Answer.Allowed, "another bucket")
-	r, err = explain.Ask(t.Context(), http.DefaultClient, s.server.URL, hashed, true)
+	r, err = explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL}, hashed, true)
 	require.NoError(t, err)
 	require.False(t, r.Answer.Allowed)
 
@@ -122,7 +123,7 @@ func TestLiveTellsOfBuckets(t *testing.T) {
 func TestReportSurvivesJSON(t *testing.T) {
 	s := start(t)
 	want := explain.Live(t.Context(), s.set, s.store, request(t, "plan=free", "ip=unknown", "ip=192.0.2.9", "colour=red"), false)
-	got, err := explain.Ask(t.Context(), http.DefaultClient, s.server.URL, request(t, "plan=free", "ip=unknown", "ip=192.0.2.9", "colour=red"), false)
+	got, err := explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL}, request(t, "plan=free", "ip=unknown", "ip=192.0.2.9", "colour=red"), false)
 	require.NoError(t, err)
 	require.Equal(t, want.String(), got.String())
 	require.Contains(t, got.String(), "lacks apiKey for its key: the policy is skipped (onMissingKey)")
@@ -144,7 +145,7 @@ func TestHandlerRefuses(t *testing.T) {
 		want                     string
 	}{
 		{"sound", "POST", "application/json; charset=utf-8", sound, 200, `"domain": "edge"`},
-		{"a page", "GET", "application/json", "", 405, "sent by POST"},
+		{"a page", "GET", "application/json", "", 405, "want POST"},
 		{"a form of another site", "POST", "text/plain", sound, 415, "want Content-Type"},
 		{"no JSON", "POST", "application/json", "ip=1", 400, "not a RateLimitRequest"},
 		{"an unknown field", "POST", "application/json", `{"domian": "edge"}`, 400, "domian"},
@@ -168,17 +169,17 @@ func TestHandlerRefuses(t *testing.T) {
 func TestAskRefused(t *testing.T) {
 	s := start(t)
 	s.set = nil
-	_, err := explain.Ask(t.Context(), http.DefaultClient, s.server.URL, request(t, "ip=192.0.2.1"), false)
-	require.ErrorIs(t, err, explain.ErrRefused)
+	_, err := explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL}, request(t, "ip=192.0.2.1"), false)
+	require.ErrorIs(t, err, adminhttp.ErrRefused)
 	require.ErrorContains(t, err, "503 Service Unavailable: no policy set is loaded")
 
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
-	_, err = explain.Ask(t.Context(), http.DefaultClient, other.URL, request(t, "ip=192.0.2.1"), false)
+	_, err = explain.Ask(t.Context(), adminhttp.Client{Addr: other.URL}, request(t, "ip=192.0.2.1"), false)
 	require.ErrorContains(t, err, "is that the admin address of envoy-rls?")
 
 	s.server.Close()
-	_, err = explain.Ask(t.Context(), http.DefaultClient, s.server.URL, request(t, "ip=192.0.2.1"), false)
+	_, err = explain.Ask(t.Context(), adminhttp.Client{Addr: s.server.URL}, request(t, "ip=192.0.2.1"), false)
 	require.ErrorContains(t, err, "connection refused")
 }
 
