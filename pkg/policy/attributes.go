@@ -18,12 +18,13 @@ type Attributes struct {
 	// InvalidIPs counts the values that should have been IP addresses.
 	InvalidIPs int
 
-	view   *View
-	values []values // by attribute id
-	arena  []byte   // canonical values and keys
-	used   []int32  // the attributes that have values
-	found  []int32  // candidates, scratch of Match
-	lower  []byte   // scratch of key
+	view    *View
+	several bool     // some attribute has several values
+	values  []values // by attribute id
+	arena   []byte   // canonical values and keys
+	used    []int32  // the attributes that have values
+	found   []int32  // candidates, scratch of Match
+	lower   []byte   // scratch of key
 }
 
 // values are the distinct canonical values of one attribute.
@@ -44,7 +45,7 @@ func (a *Attributes) Reset(view *View) {
 		v := &a.values[id]
 		v.n, v.first, v.more = 0, value{}, v.more[:0]
 	}
-	a.view, a.Partial, a.InvalidIPs = view, false, 0
+	a.view, a.Partial, a.InvalidIPs, a.several = view, false, 0, false
 	a.used, a.arena, a.found = a.used[:0], a.arena[:0], a.found[:0]
 	if cap(a.arena) > maxKeptArena {
 		a.arena = nil
@@ -120,6 +121,7 @@ func (a *Attributes) put(id int32, b []byte, groups uint64) {
 	}
 	vs.more = append(vs.more, value{b, groups})
 	vs.n++
+	a.several = true
 }
 
 // groups are those that carry any value of attribute id.

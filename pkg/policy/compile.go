@@ -19,23 +19,54 @@ func (b *builder) compile(p *Policy) {
 		c.tag = b.id(name)
 		c.foreignTag = !slices.Contains(c.key, c.tag)
 	}
-	for _, id := range c.key {
-		if id != c.tag {
-			c.rest = append(c.rest, id)
-		}
-	}
 	for i := range p.Overrides {
 		o := &p.Overrides[i]
 		c.overrides = append(c.overrides, override{b.conditions(o.Match, c.lower), &o.Numbers, o.Until})
 	}
+	c.overridden = len(c.overrides) > 0
 	c.uses = c.all()
-	c.prefix = appendValue([]byte{':'}, []byte(p.ID), false)
+	c.prefix = string(appendValue([]byte{':'}, []byte(p.ID), false))
 	if c.tag < 0 {
-		c.prefix = NewKey(Part{}, p.ID).b
+		c.prefix = NewKey(Part{}, p.ID).String()
 	}
 	if longest := b.longestKey(c); longest > MaxKeyBytes {
 		b.fault(p.Pos, "", "the keys of policy %q could take %d bytes, more than the %d allowed: use fewer attributes or shorter names", p.ID, longest, MaxKeyBytes)
 	}
+}
+
+// pack puts what a decision reads of a policy close together: of ten thousand policies each is cold to the processor, and memory that is spread costs
+// more than what is done with it.
+func (b *builder) pack() {
+	var ids []int32
+	var all strings.Builder
+	for _, p := range b.set.policies {
+		ids = append(ids, p.compiled.key...)
+		p.eachText(func(text *string) { all.WriteString(*text) })
+	}
+	b.set.texts = all.String()
+	at := 0
+	for _, p := range b.set.policies {
+		n := len(p.compiled.key)
+		p.compiled.key, ids = ids[:n:n], ids[n:]
+		p.compiled.texts = uint32(at)
+		p.eachText(func(text *string) {
+			*text = b.set.texts[at:][:len(*text)]
+			at += len(*text)
+		})
+	}
+}
+
+// eachText calls with the texts that a decision reads of p. The values of its conditions come first, in order.
+func (p *Policy) eachText(call func(text *string)) {
+	for i := range p.compiled.conditions {
+		values := p.compiled.conditions[i].values
+		for j := range values {
+			call(&values[j])
+		}
+	}
+	call(&p.compiled.prefix)
+	call(&p.ID)
+	call(&p.Name)
 }
 
 // Tag names the attribute whose value stands in the braces of the policy's keys: hashTag, else tenant if the key has it, else ip,
@@ -69,8 +100,8 @@ func (c *compiled) all() []int32 {
 
 func (b *builder) longestKey(c *compiled) int {
 	n := len("rl:{}") + len(c.prefix) + len(shadowSuffix)
-	ids := slices.Clone(c.rest)
-	if c.tag >= 0 {
+	ids := slices.Clone(c.key)
+	if c.foreignTag {
 		ids = append(ids, c.tag)
 	}
 	for _, id := range ids {

@@ -1,21 +1,60 @@
 package policy
 
+import (
+	"hash/maphash"
+	"math/bits"
+	"slices"
+)
+
 // index finds the policies that can match without asking each: a policy is listed under the values of one of its
 // conditions, so that ten thousand of them cost little more than ten.
 type index struct {
 	always []int32 // policies without a condition on a value
 	lists  []indexed
+	flat   []int32   // what the lists list
+	listed []listing // by policy
 }
 
-// indexed lists policies by a value of one attribute, or by its first bytes.
+// indexed lists policies by a value of one attribute, or by its first bytes. It is a hash table with open addressing: of ten thousand policies each is
+// cold to the processor, and here one line of its cache leads to a value's policies.
 type indexed struct {
 	attribute int32
 	prefix    int // length of the prefix; 0: the whole value
-	byValue   map[string][]int32
+	slots     []slot
+	texts     string // of the set
 }
 
+// slot is a value and who is listed under it. Empty if list is 0.
+type slot struct {
+	hash   uint32
+	text   uint32 // where the value begins in texts
+	length uint32
+	list   uint32 // 1 + the only policy, or several + a place in index.flat: how many there are, and then they
+}
+
+const several = 1 << 31
+
+var indexSeed = maphash.MakeSeed()
+
+// find gives the list of a value, 0 if there is none.
+func (e *indexed) find(value []byte) uint32 {
+	hash := uint32(maphash.Bytes(indexSeed, value))
+	for at := int(hash); ; at++ {
+		s := &e.slots[at&(len(e.slots)-1)]
+		if s.list == 0 || s.hash == hash && e.texts[s.text:][:s.length] == string(value) {
+			return s.list
+		}
+	}
+}
+
+// listing says by which condition a policy is listed: who finds it there need not ask for that one again.
+type listing struct{ condition, attribute int32 }
+
+// unlisted is the listing of a policy that is asked whatever the request.
+var unlisted = listing{-1, -1}
+
 // newIndex lists each policy under that exact condition whose attribute tells most policies apart, else under a prefix.
-func newIndex(policies []*Policy) index {
+func newIndex(texts string, policies []*Policy) index {
 	distinct := map[int32]map[string]struct{}{}
 	for _, p := range policies {
 		for _, c := range p.compiled.conditions {
@@ -27,38 +66,89 @@ func newIndex(policies []*Policy) index {
 			}
 		}
 	}
-	var x index
-	places := map[[2]int]int{}
+	x := index{listed: make([]listing, len(policies))}
+	var lists lists
 	for i, p := range policies {
 		best := (*condition)(nil)
+		x.listed[i] = unlisted
 		for j := range p.compiled.conditions {
 			if c := &p.compiled.conditions[j]; c.better(best, distinct) {
-				best = c
+				best, x.listed[i] = c, listing{int32(j), c.attribute}
 			}
 		}
 		if best == nil {
 			x.always = append(x.always, int32(i))
 			continue
 		}
-		x.list(places, best, int32(i))
+		lists.add(p, best, int32(i))
 	}
+	lists.pack(&x, texts)
 	return x
 }
 
-func (x *index) list(places map[[2]int]int, c *condition, policy int32) {
+// lists are those of an index in the making.
+type lists []list
+
+// list has the policies by value, in the order of the policies.
+type list struct {
+	indexed
+	values   []located
+	policies map[string][]int32
+}
+
+// located is a value and its place in the set's texts.
+type located struct {
+	value string
+	at    uint32
+}
+
+func (l *lists) add(p *Policy, c *condition, index int32) {
 	length := 0
 	if c.kind == Prefix {
 		length = len(c.values[0])
 	}
-	at := [2]int{int(c.attribute), length}
-	place, ok := places[at]
-	if !ok {
-		place = len(x.lists)
-		places[at] = place
-		x.lists = append(x.lists, indexed{attribute: c.attribute, prefix: length, byValue: map[string][]int32{}})
+	at := slices.IndexFunc(*l, func(one list) bool { return one.attribute == c.attribute && one.prefix == length })
+	if at < 0 {
+		at = len(*l)
+		*l = append(*l, list{indexed: indexed{attribute: c.attribute, prefix: length}, policies: map[string][]int32{}})
 	}
-	for _, v := range c.list() {
-		x.lists[place].byValue[v] = append(x.lists[place].byValue[v], policy)
+	one := &(*l)[at]
+	place := p.compiled.texts
+	for i := range p.compiled.conditions {
+		of := &p.compiled.conditions[i]
+		for _, v := range of.values {
+			if of == c {
+				if one.policies[v] == nil {
+					one.values = append(one.values, located{v, place})
+				}
+				one.policies[v] = append(one.policies[v], index)
+			}
+			place += uint32(len(v))
+		}
+	}
+}
+
+// pack makes the tables, and puts what a look-up reads close together.
+func (l *lists) pack(x *index, texts string) {
+	for i := range *l {
+		one := &(*l)[i]
+		one.texts = texts
+		one.slots = make([]slot, 1<<bits.Len(uint(len(one.values)*3/2))) // a quarter to two thirds of them will be taken
+		for _, l := range one.values {
+			v := l.value
+			hash := uint32(maphash.String(indexSeed, v))
+			at := int(hash)
+			for one.slots[at&(len(one.slots)-1)].list != 0 {
+				at++
+			}
+			s := slot{hash: hash, text: l.at, length: uint32(len(v)), list: uint32(one.policies[v][0]) + 1}
+			if n := len(one.policies[v]); n > 1 {
+				s.list = several + uint32(len(x.flat))
+				x.flat = append(append(x.flat, int32(n)), one.policies[v]...)
+			}
+			one.slots[at&(len(one.slots)-1)] = s
+		}
+		x.lists = append(x.lists, one.indexed)
 	}
 }
 

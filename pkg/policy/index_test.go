@@ -29,7 +29,9 @@ func TestField_TenThousandPolicies(t *testing.T) {
 		a.Add(0, []byte("tenant"), []byte("t4"))
 		a.Add(0, []byte("plan"), []byte("free"))
 		a.Add(0, []byte("path"), []byte("/t2/x"))
-		require.Len(t, a.candidates(), 4, "%d policies", n) // p2, p3, p4, p7
+		candidates, found := a.candidates()
+		require.True(t, found)
+		require.Len(t, candidates, 4, "%d policies", n) // p2, p3, p4, p7
 		require.Len(t, a.Match(nil), 4, "%d policies", n)
 	}
 }

@@ -17,12 +17,12 @@ func (p *Policy) Parts(k Key) (parts []Part, ok bool) {
 	}
 	name := p.Tag()
 	if name == "" {
-		return nil, text == string(p.compiled.prefix)
+		return nil, text == p.compiled.prefix
 	}
 	text, ok = strings.CutPrefix(text, "rl:{")
 	tag, rest, closed := strings.Cut(text, "}")
 	short, value, named := strings.Cut(tag, ":")
-	rest, own := strings.CutPrefix(rest, string(p.compiled.prefix))
+	rest, own := strings.CutPrefix(rest, p.compiled.prefix)
 	if !ok || !closed || !named || !own || short != rowOf(name).short {
 		return nil, false
 	}

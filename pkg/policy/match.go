@@ -21,15 +21,17 @@ type Hit struct {
 
 // compiled is what Match reads of a policy: attributes by id.
 type compiled struct {
+	tag        int32 // the attribute in the braces; -1: none, one bucket for all
+	foreignTag bool  // the tag is not an attribute of the key
+	lower      bool
+	overridden bool // there are overrides
 	conditions []condition
 	key        []int32
-	rest       []int32 // the key's attributes in order, without the one in the tag
-	tag        int32   // the attribute in the braces; -1: none, one bucket for all
-	foreignTag bool    // the tag is not an attribute of the key
-	uses       []int32 // all of the above, each once
-	overrides  []override
-	prefix     []byte // ":" + escaped id, or the whole key of a policy without attributes
-	lower      bool
+	prefix     string // ":" + escaped id, or the whole key of a policy without attributes
+
+	uses      []int32 // attributes of all of the above, each once
+	overrides []override
+	texts     uint32 // where in Set.texts its own begin
 }
 
 type condition struct {
@@ -50,15 +52,22 @@ type override struct {
 // policy's conditions hold for. Keys are valid until a is reset.
 func (a *Attributes) Match(dst []Hit) []Hit {
 	a.compose()
-	for _, i := range a.candidates() {
-		p := a.view.policies[i]
-		groups := a.scattered(p.compiled.uses)
+	candidates, found := a.candidates()
+	for _, i := range candidates {
+		p, known := a.view.policies[i], unlisted
+		if found {
+			known = a.view.index.listed[i]
+		}
+		var groups uint64
+		if a.several {
+			groups = a.scattered(p.compiled.uses)
+		}
 		if groups == 0 {
-			dst = a.matchGroup(dst, p, anyGroup)
+			dst = a.matchGroup(dst, p, anyGroup, known)
 			continue
 		}
 		for first := len(dst); groups != 0; groups &= groups - 1 {
-			dst = merge(a.matchGroup(dst, p, bits.TrailingZeros64(groups)), first)
+			dst = merge(a.matchGroup(dst, p, bits.TrailingZeros64(groups), unlisted), first)
 		}
 	}
 	return dst
@@ -80,11 +89,15 @@ func merge(hits []Hit, first int) []Hit {
 	return hits
 }
 
-// matchGroup appends p's hit as group sees the attributes, if p's conditions hold.
-func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int) []Hit {
+// matchGroup appends p's hit as group sees the attributes, if p's conditions hold. That one holds is known.
+func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int, known listing) []Hit {
 	c := &p.compiled
 	hit := Hit{Policy: p, Numbers: &p.Numbers}
 	for i := range c.conditions {
+		if i == int(known.condition) {
+			hit.use(a.value(known.attribute, group), group)
+			continue
+		}
 		cond := &c.conditions[i]
 		v := a.value(cond.attribute, group)
 		if !a.holds(cond, v) && (v != nil || !a.Partial) {
@@ -169,6 +182,9 @@ func (a *Attributes) holds(c *condition, v *value) bool {
 
 // numbers gives those of the first override that holds, else the policy's own.
 func (a *Attributes) numbers(p *Policy, c *compiled, group int) *Numbers {
+	if !c.overridden {
+		return &p.Numbers
+	}
 next:
 	for i := range c.overrides {
 		o := &c.overrides[i]
@@ -192,8 +208,10 @@ func (a *Attributes) key(p *Policy, c *compiled, group int) Key {
 	} else {
 		b = a.appendPart(append(b, "rl:{"...), c, c.tag, group)
 		b = append(append(b, '}'), c.prefix...)
-		for _, id := range c.rest {
-			b = a.appendPart(append(b, ':'), c, id, group)
+		for _, id := range c.key {
+			if id != c.tag {
+				b = a.appendPart(append(b, ':'), c, id, group)
+			}
 		}
 	}
 	if p.Mode == Shadow {
@@ -213,23 +231,22 @@ func (a *Attributes) appendPart(b []byte, c *compiled, id int32, group int) []by
 	return appendPart(b, at.row.short, v, at.row.colons)
 }
 
-// candidates gives the policies that may match, in file order.
-func (a *Attributes) candidates() []int32 {
+// candidates gives the policies that may match, in file order. found: they are those that the index lists.
+func (a *Attributes) candidates() (policies []int32, found bool) {
 	x := &a.view.index
 	if a.Partial || len(x.lists) == 0 {
-		return a.view.all
+		return a.view.all, false
 	}
-	found := append(a.found[:0], x.always...)
-	sorted := true
+	list, sorted := append(a.found[:0], x.always...), true
 	for i := range x.lists {
-		found, sorted = a.lookUp(found, sorted, &x.lists[i])
+		list, sorted = a.lookUp(list, sorted, &x.lists[i])
 	}
-	a.found = found
+	a.found = list
 	if sorted {
-		return found
+		return list, true
 	}
-	slices.Sort(found)
-	return slices.Compact(found)
+	slices.Sort(list)
+	return slices.Compact(list), true
 }
 
 // lookUp adds the policies that e lists for the values of its attribute, and says whether found is still in order.
@@ -247,10 +264,16 @@ func (a *Attributes) lookUp(found []int32, sorted bool, e *indexed) ([]int32, bo
 		if e.prefix > 0 {
 			b = b[:e.prefix]
 		}
-		list := e.byValue[string(b)]
-		if len(list) > 0 {
-			sorted = sorted && (len(found) == 0 || found[len(found)-1] < list[0])
-			found = append(found, list...)
+		switch list := e.find(b); {
+		case list == 0:
+		case list < several:
+			sorted = sorted && (len(found) == 0 || found[len(found)-1] < int32(list-1))
+			found = append(found, int32(list-1))
+		default:
+			many := a.view.index.flat[list-several:]
+			many = many[1:][:many[0]]
+			sorted = sorted && (len(found) == 0 || found[len(found)-1] < many[0])
+			found = append(found, many...)
 		}
 	}
 	return found, sorted

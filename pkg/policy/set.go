@@ -17,6 +17,7 @@ type Set struct {
 	policies   []*Policy
 	numbers    []*Numbers
 	attributes []attribute
+	texts      string // those that decisions read of the policies, policy by policy
 	ipv6Prefix int
 	views      map[string]*View
 	everywhere *View // of a domain that no file names: the policies of files without a domain
@@ -128,8 +129,9 @@ func build(files []*File) (*Set, Faults) {
 	if len(b.faults) > 0 {
 		return nil, b.faults
 	}
+	b.pack()
 	for _, v := range b.views() {
-		v.index = newIndex(v.policies)
+		v.index = newIndex(b.set.texts, v.policies)
 	}
 	return b.set, nil
 }
