@@ -39,7 +39,7 @@ func (a *Answer) appendViolated(t *templates, d *ratelimit.Decision) {
 		}
 	}
 	for i, c := range a.shown {
-		name := t.numbers[c.Numbers.Index].jsonName
+		name := t.names[c.Numbers.Index]
 		if i == 0 {
 			a.Body = append(append(a.Body, `,"policy":`...), name...)
 			a.Body = append(a.Body, `,"violated-policies":[`...)

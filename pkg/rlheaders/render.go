@@ -80,16 +80,16 @@ func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 		}
 	}
 	for _, c := range a.shown {
-		n := &t.numbers[c.Numbers.Index]
-		if n.elsewhere {
+		n := t.numbers[c.Numbers.Index]
+		if n.item == 0 {
 			continue
 		}
 		if len(a.Policy) > 0 {
 			a.Policy = append(a.Policy, ", "...)
 		}
-		a.Policy = append(a.Policy, n.policyItem...)
+		a.Policy = append(a.Policy, t.policyItem(n)...)
 		if c.Known {
-			a.RateLimit = appendItem(a.RateLimit, n, c, d.Allowed || c.Denied())
+			a.RateLimit = appendItem(a.RateLimit, t.name(n), c, d.Allowed || c.Denied())
 		}
 	}
 	if !d.Allowed {
@@ -132,14 +132,14 @@ func (a *Answer) insert(c *ratelimit.Check) {
 
 // appendItem appends "name";r=…;t=… to the field's list. Without t where the answer is a denial by others: a time there would be
 // taken for when to come back.
-func appendItem(b []byte, n *numbers, c *ratelimit.Check, withReset bool) []byte {
+func appendItem(b []byte, name string, c *ratelimit.Check, withReset bool) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
 	r := remaining(c)
-	b = append(append(b, n.name...), ";r="...)
+	b = append(append(b, name...), ";r="...)
 	b = strconv.AppendInt(b, r, 10)
-	if t, ok := n.reset(c, r); ok && withReset {
+	if t, ok := resetOf(c, r); ok && withReset {
 		b = append(b, ";t="...)
 		b = strconv.AppendInt(b, t, 10)
 	}
@@ -147,9 +147,9 @@ func appendItem(b []byte, n *numbers, c *ratelimit.Check, withReset bool) []byte
 }
 
 // Left gives r and t of a check that is Known; hasReset is false if nothing is known of t.
-func (r *Renderer) Left(d *ratelimit.Decision, c *ratelimit.Check) (left, reset int64, hasReset bool) {
+func Left(c *ratelimit.Check) (left, reset int64, hasReset bool) {
 	left = remaining(c)
-	reset, hasReset = r.templates(d.Set).numbers[c.Numbers.Index].reset(c, left)
+	reset, hasReset = resetOf(c, left)
 	return left, reset, hasReset
 }
 

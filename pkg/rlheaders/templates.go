@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -17,17 +18,21 @@ import (
 type templates struct {
 	set     *policy.Set
 	numbers []numbers // by policy.Numbers.Index
+	items   string    // what they are parts of
+	names   [][]byte  // the same order: the names for the problem body
 }
 
-// numbers are those of one policy or override.
+// numbers say where in items those of one policy or override are: "free";q=20;w=12. The name is what it begins with. They are short, since
+// every answer reads them, and of ten thousand policies each is cold to the processor.
 type numbers struct {
-	limits     algorithm.Limits
-	name       []byte // as a structured-field string: "free"
-	policyItem []byte // "free";q=20;w=12
-	jsonName   []byte // the name for the problem body
-	perSecond  float64
-	elsewhere  bool // not to be told of in header fields
+	at   uint32
+	item uint16 // its length; 0: not to be told of in header fields
+	name uint16 // its length, as a structured-field string
 }
+
+func (t *templates) policyItem(n numbers) string { return t.items[n.at:][:n.item] }
+
+func (t *templates) name(n numbers) string { return t.items[n.at:][:n.name] }
 
 // templates gives those of set. While a reload is under way two of them may be made in turn, which costs time only.
 func (r *Renderer) templates(set *policy.Set) *templates {
@@ -42,42 +47,49 @@ func (r *Renderer) templates(set *policy.Set) *templates {
 }
 
 func (r *Renderer) newTemplates(set *policy.Set) *templates {
-	t := &templates{set: set, numbers: make([]numbers, len(set.Numbers()))}
+	n := len(set.Numbers())
+	t := &templates{set: set, numbers: make([]numbers, n), names: make([][]byte, n)}
+	var items strings.Builder
 	for _, p := range set.Policies() {
-		t.numbers[p.Numbers.Index] = r.newNumbers(p, &p.Numbers)
+		name, err := json.Marshal(p.Name)
+		if err != nil {
+			panic(err) // a string
+		}
+		add := func(n *policy.Numbers) {
+			t.names[n.Index] = name
+			if !slices.Contains(r.Elsewhere, p.Name) {
+				t.numbers[n.Index] = newNumbers(&items, p, n)
+			}
+		}
+		add(&p.Numbers)
 		for i := range p.Overrides {
-			n := &p.Overrides[i].Numbers
-			t.numbers[n.Index] = r.newNumbers(p, n)
+			add(&p.Overrides[i].Numbers)
 		}
 	}
+	t.items = items.String()
 	return t
 }
 
-func (r *Renderer) newNumbers(p *policy.Policy, n *policy.Numbers) numbers {
+// newNumbers adds an item.
+func newNumbers(items *strings.Builder, p *policy.Policy, n *policy.Numbers) numbers {
 	q, w := Quota(p, n)
 	item := httpsfv.NewItem(p.Name)
-	name := marshal(item)
+	out := numbers{at: uint32(items.Len()), name: uint16(len(marshal(item)))}
 	item.Params.Add("q", q)
 	item.Params.Add("w", w)
-	jsonName, err := json.Marshal(p.Name)
-	if err != nil {
-		panic(err) // a string
-	}
-	out := numbers{limits: n.Limits, name: name, policyItem: marshal(item), jsonName: jsonName}
-	out.elsewhere = slices.Contains(r.Elsewhere, p.Name)
-	if n.Unit != 0 {
-		out.perSecond = n.Refill / time.Duration(n.Unit).Seconds()
-	}
+	text := marshal(item)
+	out.item = uint16(len(text))
+	items.WriteString(text)
 	return out
 }
 
 // marshal serialises an item by RFC 9651. The loader refuses names and numbers that have no serialisation.
-func marshal(item httpsfv.Item) []byte {
+func marshal(item httpsfv.Item) string {
 	s, err := httpsfv.Marshal(item)
 	if err != nil {
 		panic(err)
 	}
-	return []byte(s)
+	return s
 }
 
 // Quota gives what a policy advertises: q, and w in seconds. For a token bucket q is the burst and w the time to refill it, or
@@ -93,18 +105,19 @@ func Quota(p *policy.Policy, n *policy.Numbers) (q, w int64) {
 	return int64(n.Capacity), max(1, w)
 }
 
-// reset is t in seconds, rounded up: after a denial until the call would be admitted, otherwise the time in which r calls are
+// resetOf is t in seconds, rounded up: after a denial until the call would be admitted, otherwise the time in which r calls are
 // sustained, or until there is one when there is none.
-func (n *numbers) reset(c *ratelimit.Check, r int64) (t int64, ok bool) {
+func resetOf(c *ratelimit.Check, r int64) (t int64, ok bool) {
 	switch {
 	case c.Denied():
 		return Seconds(c.Result.Wait), true
-	case n.limits.Kind == algorithm.SlidingLog:
+	case c.Numbers.Kind == algorithm.SlidingLog:
 		return Seconds(c.Result.Reset), c.Result.Reset > 0
 	case r == 0:
 		const micro = int64(time.Second / time.Microsecond)
-		wait := algorithm.Tokens{Level: c.Result.Remaining}.Wait(n.limits, 1, 0)
+		wait := algorithm.Tokens{Level: c.Result.Remaining}.Wait(c.Numbers.Limits, 1, 0)
 		return wait/micro + min(1, wait%micro), true
 	}
-	return int64(min(math.Ceil(float64(r)/n.perSecond), maxInteger)), true
+	perSecond := c.Numbers.Refill / time.Duration(c.Numbers.Unit).Seconds()
+	return int64(min(math.Ceil(float64(r)/perSecond), maxInteger)), true
 }

@@ -171,7 +171,7 @@ func (s *Service) status(d *ratelimit.Decision, i int) Status {
 	if shown == nil {
 		return st
 	}
-	left, reset, _ := s.renderer.Left(d, shown)
+	left, reset, _ := rlheaders.Left(shown)
 	st.HasLimit = true
 	st.RequestsPerUnit, st.Unit = perUnit(shown.Numbers)
 	st.Remaining = saturate(float64(left))
