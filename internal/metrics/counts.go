@@ -20,12 +20,13 @@ func (m *Metrics) Counts(dst []Counts) []Counts {
 	for _, c := range t.rows {
 		n := Counts{Policy: c.id}
 		for s := range sources {
-			a, d := c.decisions[allowed][s].Load(), c.decisions[denied][s].Load()
+			source := ratelimit.Source(s)
+			a, d := c.decisions(allowed, source), c.decisions(denied, source)
 			n.BySource[s] = a + d
 			n.Allowed += a
 			n.Denied += d
-			n.WouldAllow += c.decisions[shadowAllowed][s].Load()
-			n.WouldDeny += c.decisions[shadowDenied][s].Load()
+			n.WouldAllow += c.decisions(shadowAllowed, source)
+			n.WouldDeny += c.decisions(shadowDenied, source)
 		}
 		dst = append(dst, n)
 	}

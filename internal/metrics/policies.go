@@ -17,18 +17,18 @@ import (
 type outcome uint8
 
 const (
-	unasked outcome = iota // denied by another policy before the store was asked
-	allowed
+	allowed outcome = iota
 	denied
 	shadowAllowed
 	shadowDenied
+	unasked  // denied by another policy before the store was asked
 	outcomes = iota
 )
 
 const sources = int(ratelimit.FromBlocked) + 1
 
 func (o outcome) String() string {
-	return [outcomes]string{"unasked", "allowed", "denied", "shadow-allowed", "shadow-denied"}[o]
+	return [outcomes]string{"allowed", "denied", "shadow-allowed", "shadow-denied", "unasked"}[o]
 }
 
 // policies counts by policy. A library counter looked up by its labels would cost each decision more than the decision; here
@@ -46,26 +46,46 @@ type policies struct {
 type table struct {
 	set      *policy.Set
 	loadedAt time.Time
-	rows     []*counts // by policy.Policy.Index
-	roles    []roles   // the same
-	spreads  bool      // some policy knows the address, and some the user name
+	rows     []*counts        // by policy.Policy.Index
+	usual    []*atomic.Uint64 // counts.usual of each
+	roles    []roles          // the same
+	spreads  bool             // some policy knows the address, and some the user name
 }
 
 // counts are one policy's counters.
 type counts struct {
-	id        string
-	usual     atomic.Pointer[usual]
-	decisions [outcomes][sources]atomic.Uint64
-	charged   atomic.Uint64
+	id string
+	// usual counts what usually happens: see isUsual. Those of many policies are close together: of ten thousand policies each is cold to the processor, and
+	// memory that is spread costs a decision more than the counting.
+	usual     *atomic.Uint64
+	others    [outcomes][sources]atomic.Uint64 // decisions that are not in usual
+	charged   atomic.Uint64                    // by these
 	uncharged atomic.Uint64
+	series    atomic.Pointer[series]
 	rule      atomic.Pointer[policy.Policy]
 	spread    peak // guarded by spread.mu
 	missing   atomic.Pointer[[]missing]
 }
 
-// usual are the series that a policy has from the start, at 0, so that a first event is an increase to whoever asks for rates. A
+// isUsual reports whether a policy of a granted request has taken 1 from its bucket in the store.
+func isUsual(check *ratelimit.Check) bool {
+	r := &check.Result
+	return check.Known && check.Op == ratelimit.Take && check.Cost == 1 && r.Outcome == ratelimit.Admitted && r.Source == ratelimit.FromStore &&
+		r.Uncharged == 0 && check.Missing == "" && !check.Shadow()
+}
+
+// decisions are how many of an outcome came from a source.
+func (c *counts) decisions(o outcome, s ratelimit.Source) uint64 {
+	n := c.others[o][s].Load()
+	if o == allowed && s == ratelimit.FromStore {
+		n += c.usual.Load()
+	}
+	return n
+}
+
+// series are those that a policy has from the start, at 0, so that a first event is an increase to whoever asks for rates. A
 // policy has room for many more outcomes than it will ever see: those appear when they happen.
-type usual struct {
+type series struct {
 	outcomes   [2]outcome
 	attributes []string // of its key
 	uncharged  bool
@@ -104,18 +124,20 @@ func (p *policies) use(set *policy.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	byID := make(map[string]*counts, len(set.Policies()))
-	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, len(set.Policies())), roles: make([]roles, len(set.Policies()))}
+	n := len(set.Policies())
+	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, n), usual: make([]*atomic.Uint64, n), roles: make([]roles, n)}
+	room := make([]atomic.Uint64, n)
 	var all roles
 	for i, rule := range set.Policies() {
 		c := p.byID[rule.ID]
 		if c == nil {
-			c = &counts{id: strings.ToValidUTF8(rule.ID, "\uFFFD")}
+			c = &counts{id: strings.ToValidUTF8(rule.ID, "\uFFFD"), usual: &room[i]}
 		}
 		c.knowAttributes(rule)
-		c.usual.Store(usualOf(rule))
+		c.series.Store(seriesOf(rule))
 		c.rule.Store(rule)
 		byID[rule.ID] = c
-		t.rows[i], t.roles[i] = c, rolesOf(rule)
+		t.rows[i], t.usual[i], t.roles[i] = c, c.usual, rolesOf(rule)
 		all = roles{all.address || t.roles[i].address, all.name || t.roles[i].name}
 	}
 	t.spreads = all.address && all.name
@@ -123,8 +145,8 @@ func (p *policies) use(set *policy.Set) {
 	p.current.Store(t)
 }
 
-func usualOf(rule *policy.Policy) *usual {
-	u := &usual{outcomes: [2]outcome{allowed, denied}, attributes: keyAttributes(rule), uncharged: rule.Charge == policy.Postpaid}
+func seriesOf(rule *policy.Policy) *series {
+	u := &series{outcomes: [2]outcome{allowed, denied}, attributes: keyAttributes(rule), uncharged: rule.Charge == policy.Postpaid}
 	if rule.Mode == policy.Shadow {
 		u.outcomes = [2]outcome{shadowAllowed, shadowDenied}
 	}
@@ -171,6 +193,10 @@ func (p *policies) count(d *ratelimit.Decision) {
 	}
 	for i := range d.Checks {
 		check := &d.Checks[i]
+		if d.Allowed && isUsual(check) {
+			t.usual[check.Policy.Index].Add(1)
+			continue
+		}
 		t.rows[check.Policy.Index].count(check, d.Allowed)
 	}
 	for i := range d.Skipped {
@@ -208,7 +234,7 @@ func (c *counts) count(check *ratelimit.Check, granted bool) {
 	if o != unasked && check.Shadow() {
 		o += shadowAllowed - allowed
 	}
-	c.decisions[o][check.Result.Source].Add(1)
+	c.others[o][check.Result.Source].Add(1)
 	switch {
 	case o == unasked || !check.Known: // no bucket was charged
 	case check.Op == ratelimit.Take && granted && check.Result.Outcome == ratelimit.Admitted:
@@ -260,23 +286,23 @@ func (p *policies) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *counts) collect(ch chan<- prometheus.Metric) {
-	u := c.usual.Load()
+	u := c.series.Load()
 	counter := func(d *prometheus.Desc, n uint64, usual bool, labels ...string) {
 		if n > 0 || usual {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 		}
 	}
-	for o := range c.decisions {
-		for s := range c.decisions[o] {
+	for o := range c.others {
+		for s := range c.others[o] {
 			source := ratelimit.Source(s)
 			usual := source == ratelimit.FromStore && slices.Contains(u.outcomes[:], outcome(o))
-			counter(decisionsDesc, c.decisions[o][s].Load(), usual, c.id, outcome(o).String(), sourceLabel(source))
+			counter(decisionsDesc, c.decisions(outcome(o), source), usual, c.id, outcome(o).String(), sourceLabel(source))
 		}
 	}
 	for _, m := range *c.missing.Load() {
 		counter(missingDesc, m.n.Load(), slices.Contains(u.attributes, m.attribute), c.id, m.attribute)
 	}
-	counter(chargedDesc, c.charged.Load(), true, c.id)
+	counter(chargedDesc, c.usual.Load()+c.charged.Load(), true, c.id)
 	counter(unchargedDesc, c.uncharged.Load(), u.uncharged, c.id)
 }
 
