@@ -49,7 +49,8 @@ func (k *Keys) Top(n int) []Policy {
 	if t == nil {
 		return all
 	}
-	for i, r := range t.rows {
+	for i := range t.rows {
+		r := &t.rows[i]
 		p := t.set.Policies()[i]
 		view := Policy{
 			Policy: strings.ToValidUTF8(p.ID, "\uFFFD"), Hidden: p.Expose == policy.ExposeNever,
@@ -94,7 +95,8 @@ func (k *Keys) Resolve(id string) (Bucket, bool) {
 	if err != nil || t == nil || id != formatID(n) {
 		return Bucket{}, false
 	}
-	for i, r := range t.rows {
+	for i := range t.rows {
+		r := &t.rows[i]
 		for _, l := range []*list{r.denied.Load(), r.allowed.Load()} {
 			if l == nil {
 				continue

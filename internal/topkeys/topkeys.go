@@ -31,6 +31,7 @@ type Keys struct {
 	seed    maphash.Seed
 	current atomic.Pointer[table]
 	skipped atomic.Uint64
+	full    atomic.Bool // there are MaxLists
 
 	mu    sync.Mutex // guards changes of lists, and byID
 	lists int
@@ -40,7 +41,7 @@ type Keys struct {
 // table has the rows of one policy set.
 type table struct {
 	set  *policy.Set
-	rows []*row // by policy.Policy.Index
+	rows []row // by policy.Policy.Index
 }
 
 // row has the lists of one policy. They are made when there is something to list.
@@ -56,14 +57,15 @@ func (k *Keys) Use(set *policy.Set) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	byID := make(map[string]*row, len(set.Policies()))
-	t := &table{set: set, rows: make([]*row, len(set.Policies()))}
+	t := &table{set: set, rows: make([]row, len(set.Policies()))}
 	for i, p := range set.Policies() {
-		r := k.byID[p.ID]
-		if r == nil {
-			r = &row{}
+		r := &t.rows[i]
+		if old := k.byID[p.ID]; old != nil {
+			r.allowed.Store(old.allowed.Load())
+			r.denied.Store(old.denied.Load())
+			delete(k.byID, p.ID)
 		}
-		delete(k.byID, p.ID)
-		byID[p.ID], t.rows[i] = r, r
+		byID[p.ID] = r
 	}
 	for _, gone := range k.byID {
 		k.drop(&gone.allowed)
@@ -77,6 +79,7 @@ func (k *Keys) Use(set *policy.Set) {
 func (k *Keys) drop(at *atomic.Pointer[list]) {
 	if at.Swap(nil) != nil {
 		k.lists--
+		k.full.Store(false)
 	}
 }
 
@@ -117,7 +120,7 @@ func (k *Keys) count(t *table, hit *policy.Hit, check *ratelimit.Check) {
 	}
 	l := at.Load()
 	if l == nil {
-		if l = k.list(at); l == nil {
+		if l = k.list(t, at); l == nil {
 			k.skipped.Add(1)
 			return
 		}
@@ -125,16 +128,17 @@ func (k *Keys) count(t *table, hit *policy.Hit, check *ratelimit.Check) {
 	l.add(maphash.Bytes(k.seed, key), hit)
 }
 
-// list makes the list that is to stand at a place, unless there are too many.
-func (k *Keys) list(at *atomic.Pointer[list]) *list {
-	if !k.mu.TryLock() {
+// list makes the list that is to stand at a place of t, unless there are too many, or t is no longer in use.
+func (k *Keys) list(t *table, at *atomic.Pointer[list]) *list {
+	if k.full.Load() || !k.mu.TryLock() {
 		return at.Load() // a decision does not wait for Tick
 	}
 	defer k.mu.Unlock()
-	if l := at.Load(); l != nil || k.lists == MaxLists {
+	if l := at.Load(); l != nil || k.lists == MaxLists || k.current.Load() != t {
 		return l
 	}
 	k.lists++
+	k.full.Store(k.lists == MaxLists)
 	l := &list{}
 	at.Store(l)
 	return l
