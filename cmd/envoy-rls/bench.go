@@ -125,6 +125,7 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	bench.LazyGC()
 	out, err := b.measure(ctx, cmd, scenarios)
 	if err != nil {
 		return failed(err)

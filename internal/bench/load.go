@@ -70,21 +70,19 @@ func (l Load) Run(ctx context.Context, c Caller, calls *Calls) (*Result, error) 
 	if l.Workers < 1 || l.Duration <= 0 || l.Rate < 0 || l.Open && l.Rate == 0 {
 		return nil, errors.New("a load needs workers, a duration and, in an open loop, a rate")
 	}
-	r := &run{Load: l, caller: c, recorder: newRecorder(l.Workers), start: time.Now()}
-	makers := make([]*maker, l.Workers)
-	var all sync.WaitGroup
-	for w := range l.Workers {
-		makers[w] = calls.maker(w)
-		all.Go(func() { r.work(ctx, w, makers[w]) })
-	}
+	r := &run{Load: l, caller: c, calls: calls, recorder: newRecorder(l.Workers), start: time.Now()}
 	stop := r.watch()
-	all.Wait()
+	if l.Open {
+		r.dispatch(ctx)
+	} else {
+		r.loop(ctx)
+	}
 	out := &Result{Elapsed: time.Since(r.start)}
 	stop()
 	r.recorder.sum(out)
 	drawn := make([]uint64, len(calls.bins.first))
 	out.Made = make([]uint64, len(calls.scenario.Calls))
-	for _, m := range makers {
+	for _, m := range r.makers {
 		addTo(drawn, m.drawn)
 		addTo(out.Made, m.made)
 	}
@@ -102,58 +100,149 @@ func addTo(sum, more []uint64) {
 type run struct {
 	Load
 	caller   Caller
+	calls    *Calls
 	recorder *recorder
 	start    time.Time
-	tickets  atomic.Int64 // calls that were given out
+	tickets  atomic.Int64 // calls that were given out in a closed loop
+	makers   []*maker     // by worker
 }
 
-// work makes one call after the other until all that are due have been made.
+// hire adds a worker.
+func (r *run) hire() (worker int, m *maker) {
+	worker = len(r.makers)
+	m = r.calls.maker(worker)
+	r.makers = append(r.makers, m)
+	return worker, m
+}
+
+// call makes one that is due at a time, or now if that is zero, and takes down what became of it. ok is false if it failed; it
+// is not taken down if ctx is done.
+func (r *run) call(ctx context.Context, worker int, m *maker, due time.Time) (ok bool) {
+	request := m.next()
+	sent := time.Now()
+	if due.IsZero() {
+		due = sent
+	}
+	verdict, err := r.caller.Call(ctx, worker, request)
+	end := time.Now()
+	if ctx.Err() != nil {
+		return false
+	}
+	failure := ""
+	if err != nil {
+		failure = status.Code(err).String()
+	}
+	r.recorder.add(worker, verdict, failure, end.Sub(due), sent.Sub(due))
+	return err == nil
+}
+
+// dispatch makes the calls of an open loop. Each goes to the worker that had one last of those that have none, so that there are no more of them than
+// are needed, and these are not cold.
+func (r *run) dispatch(ctx context.Context) {
+	var idle hands
+	busy := make(chan struct{}, r.Workers)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer idle.dismiss()
+	for ticket := int64(0); r.Calls == 0 || ticket < r.Calls; ticket++ {
+		after := time.Duration(float64(ticket) / r.Rate * float64(time.Second))
+		due := r.start.Add(after)
+		if after >= r.Duration || !waitUntil(ctx, due) {
+			return
+		}
+		select {
+		case busy <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		h := idle.take()
+		if h == nil {
+			h = make(hand, 1)
+			worker, m := r.hire()
+			all.Go(func() {
+				for due := range h {
+					r.call(ctx, worker, m, due)
+					idle.put(h)
+					<-busy
+				}
+			})
+		}
+		h <- due
+	}
+}
+
+// hand is a worker of an open loop: it is told when its call is due.
+type hand chan time.Time
+
+// hands are those that have nothing to do, the last one first.
+type hands struct {
+	mu        sync.Mutex
+	idle      []hand
+	dismissed bool
+}
+
+func (h *hands) take() (one hand) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.idle); n > 0 {
+		one, h.idle = h.idle[n-1], h.idle[:n-1]
+	}
+	return one
+}
+
+func (h *hands) put(one hand) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dismissed {
+		close(one)
+		return
+	}
+	h.idle = append(h.idle, one)
+}
+
+// dismiss ends those that are idle, and the others when they are.
+func (h *hands) dismiss() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dismissed = true
+	for _, one := range h.idle {
+		close(one)
+	}
+}
+
+// loop makes the calls of a closed loop: each worker makes one after the other until all that are due have been made.
+func (r *run) loop(ctx context.Context) {
+	var all sync.WaitGroup
+	for range r.Workers {
+		worker, m := r.hire()
+		all.Go(func() { r.work(ctx, worker, m) })
+	}
+	all.Wait()
+}
+
 func (r *run) work(ctx context.Context, worker int, m *maker) {
 	pace := r.pace()
 	for {
-		ticket := r.tickets.Add(1) - 1
-		if r.Calls > 0 && ticket >= r.Calls {
+		if ticket := r.tickets.Add(1) - 1; r.Calls > 0 && ticket >= r.Calls {
 			return
 		}
-		due := pace(ticket)
-		if due.Sub(r.start) >= r.Duration || !waitUntil(ctx, due) {
+		if due := pace(); due.Sub(r.start) >= r.Duration || !waitUntil(ctx, due) {
 			return
 		}
-		request := m.next()
-		sent := time.Now()
-		if !r.Open {
-			due = sent
-		}
-		verdict, err := r.caller.Call(ctx, worker, request)
-		end := time.Now()
-		if ctx.Err() != nil {
-			return
-		}
-		failure := ""
-		if err != nil {
-			failure = status.Code(err).String()
-		}
-		r.recorder.add(worker, verdict, failure, end.Sub(due), sent.Sub(due))
-		if err != nil && !r.Open && !waitUntil(ctx, end.Add(errorPause)) {
+		if !r.call(ctx, worker, m, time.Time{}) && !waitUntil(ctx, time.Now().Add(errorPause)) {
 			return
 		}
 	}
 }
 
-// pace gives a worker's func that says when its next call is due. In an open loop that is the ticket's place in time, whoever has it. In a closed
-// loop it is now or, with a rate, the worker's own next turn: one that is late makes up for it.
-func (r *run) pace() func(ticket int64) time.Time {
-	if r.Open {
-		return func(ticket int64) time.Time {
-			return r.start.Add(time.Duration(float64(ticket) / r.Rate * float64(time.Second)))
-		}
-	}
+// pace gives a worker's func that says when its next call is due: now or, with a rate, at its next turn: one that is late makes up for it.
+func (r *run) pace() func() time.Time {
 	if r.Rate == 0 {
-		return func(int64) time.Time { return time.Now() }
+		return time.Now
 	}
 	every := time.Duration(float64(r.Workers) / r.Rate * float64(time.Second))
 	next := r.start.Add(rand.N(max(every, 1))) // workers begin at different moments
-	return func(int64) time.Time {
+	return func() time.Time {
 		due := next
 		next = next.Add(every)
 		return due

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/envoy-rls/envoy-rls/internal/bench"
 	"io"
 	"os"
 	"os/signal"
@@ -22,6 +23,7 @@ import (
 )
 
 func main() {
+	bench.LazyGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
