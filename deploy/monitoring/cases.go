@@ -63,6 +63,9 @@ var alertCases = []alertCase{
 	{"EnvoyRLSVersionsDiffer", false, "9m", map[string]string{ // b has some minutes to follow
 		`envoy_rls_policy_set_info{instance="a",version="v2"}`: "1x20", `envoy_rls_policy_set_info{instance="b",version="v1"}`: "1x20",
 	}, nil},
+	{"EnvoyRLSVersionsDiffer", false, "12m", map[string]string{ // all have the same
+		`envoy_rls_policy_set_info{instance="a",version="v2"}`: "1x20", `envoy_rls_policy_set_info{instance="b",version="v2"}`: "1x20",
+	}, nil},
 
 	gauge("EnvoyRLSPolicySourceDown", true, "10m", `envoy_rls_policy_source_up{instance="a"}`, "1 0x20", "instance", "a"),
 	gauge("EnvoyRLSPolicySourceDown", false, "10m", `envoy_rls_policy_source_up{instance="a"}`, "0x4 1 0x20", "", ""),

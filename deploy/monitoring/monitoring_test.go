@@ -242,6 +242,30 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
+// TestEveryAlertIsHeldFromBothSides: an alert that never fires does not pass its tests, nor does one that always fires.
+func TestEveryAlertIsHeldFromBothSides(t *testing.T) {
+	good := rulesText(t)
+	rules, err := readRules(rulesFile)
+	require.NoError(t, err)
+	for _, r := range rules {
+		if r.Alert == "" {
+			continue
+		}
+		cases := slices.DeleteFunc(slices.Clone(alertCases), func(c alertCase) bool { return c.alert != r.Alert })
+		tests, err := rulesTests(rules, cases)
+		require.NoError(t, err)
+		line := regexp.MustCompile(`(- alert: ` + r.Alert + `\n +expr: ).*\n`)
+		require.Len(t, line.FindAllString(good, -1), 1, r.Alert)
+		for name, planted := range map[string]string{"never": "vector(0) > 0", "always": "vector(1)"} {
+			t.Run(r.Alert+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				out, err := promtool(t, line.ReplaceAllString(good, "${1}"+planted+"\n"), tests)
+				require.Error(t, err, out)
+			})
+		}
+	}
+}
+
 // TestPlantedQueries: a query that is wrong does not pass.
 func TestPlantedQueries(t *testing.T) {
 	metrics := known(t)
