@@ -55,7 +55,7 @@ func TestReferenceHasEveryFlag(t *testing.T) {
 	}
 	slices.Sort(flags)
 	require.NotEmpty(t, flags, "no flags found in\n%s", out)
-	require.Equal(t, slices.Compact(flags), listed(section(t, readFile(t, "README.md"), "Command line"), pattern))
+	require.Equal(t, slices.Compact(flags), listed(section(t, readFile(t, "docs/command-line.md"), "Flags of serve"), pattern))
 }
 
 // Every direct dependency of every module has its line among the decisions.
