@@ -30,6 +30,7 @@ func rows() []row {
 		{"embedded, 1 policy", storeMemory, "one-policy", nil, measureRatio},
 		{"embedded, 3 policies", storeMemory, "three-policies", nil, measureRatio},
 		{"Redis, 1 policy", storeRedis, "one-policy", []string{emptyScript, oneByOne}, measureRatio},
+		{"Redis, 2 policies in one slot", storeRedis, "one-slot", []string{emptyScript, oneByOne}, measureRatio},
 		{"Redis, hot drained key", storeRedis, "drained-key", []string{emptyScript}, measureRatio},
 		{"Redis, hot key", storeRedis, hot("{ id: hot, " + hotBucket), []string{unmerged}, measureRatio},
 		{"Redis, hot log", storeRedis, hot("{ id: hot, " + hotLog), []string{unmerged}, measureRatio},
