@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // TestField_TenThousandPolicies: of ten thousand policies a request asks as many as of ten: those that can match.
@@ -34,4 +35,59 @@ func TestField_TenThousandPolicies(t *testing.T) {
 		require.Len(t, candidates, 4, "%d policies", n) // p2, p3, p4, p7
 		require.Len(t, a.Match(nil), 4, "%d policies", n)
 	}
+}
+
+// TestIndexChangesNothing compares what Match finds with what it finds when it asks every policy for every condition.
+func TestIndexChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.SampledFrom([]string{"a", "b", "ab", "abc", "c"})
+		match := rapid.Custom(func(t *rapid.T) string {
+			switch rapid.IntRange(0, 4).Draw(t, "kind") {
+			case 0:
+				return "absent"
+			case 1:
+				return `"*"`
+			case 2:
+				return `"` + value.Draw(t, "prefix") + `*"`
+			case 3:
+				return fmt.Sprintf("[%s, x%d]", value.Draw(t, "value"), rapid.IntRange(0, 9).Draw(t, "other"))
+			}
+			return value.Draw(t, "value")
+		})
+		attributes := []string{"tenant", "plan", "team", "org"}
+		var b strings.Builder
+		b.WriteString("policies:\n")
+		for i := range rapid.IntRange(1, 12).Draw(t, "policies") {
+			fmt.Fprintf(&b, "  - {id: p%d, match: {", i)
+			for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(attributes), 0, 3, rapid.ID).Draw(t, "conditions") {
+				fmt.Fprintf(&b, "%s: %s, ", name, match.Draw(t, "match"))
+			}
+			key := rapid.SliceOfNDistinct(rapid.SampledFrom(attributes), 0, 2, rapid.ID).Draw(t, "key")
+			normalize := rapid.SampledFrom([]string{"", ", normalize: lower"}).Draw(t, "normalize")
+			fmt.Fprintf(&b, "}, key: [%s]%s, algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n", strings.Join(key, ", "), normalize)
+		}
+		f, err := Parse("policies.yaml", []byte(b.String()))
+		require.NoError(t, err, b.String())
+		s, err := NewSet([]*File{f})
+		require.NoError(t, err, b.String())
+		asking := *s.View(nil)
+		asking.index = index{}
+
+		facts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]string {
+			return [2]string{rapid.SampledFrom(attributes).Draw(t, "attribute"), value.Draw(t, "value")}
+		}), 0, 8).Draw(t, "facts")
+		groups := rapid.SliceOfN(rapid.IntRange(0, 3), len(facts), len(facts)).Draw(t, "groups")
+		found := func(view *View) (list []string) {
+			var a Attributes
+			a.Reset(view)
+			for i, fact := range facts {
+				a.Add(groups[i], []byte(fact[0]), []byte(fact[1]))
+			}
+			for _, h := range a.Match(nil) {
+				list = append(list, fmt.Sprintf("%s %s %s %b %b", h.Policy.ID, h.Key, h.Missing, h.Groups, h.Tagging))
+			}
+			return list
+		}
+		require.Equal(t, found(&asking), found(s.View(nil)), b.String())
+	})
 }
