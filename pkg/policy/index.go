@@ -117,7 +117,7 @@ func (l *lists) add(p *Policy, c *condition, index int32) {
 	for i := range p.compiled.conditions {
 		of := &p.compiled.conditions[i]
 		for _, v := range of.values {
-			if of == c {
+			if of == c && !endsWith(one.policies[v], index) { // a value may be written twice, or in two ways
 				if one.policies[v] == nil {
 					one.values = append(one.values, located{v, place})
 				}
@@ -127,6 +127,8 @@ func (l *lists) add(p *Policy, c *condition, index int32) {
 		}
 	}
 }
+
+func endsWith(list []int32, n int32) bool { return len(list) > 0 && list[len(list)-1] == n }
 
 // pack makes the tables, and puts what a look-up reads close together.
 func (l *lists) pack(x *index, texts string) {

@@ -156,6 +156,14 @@ func TestIndexAgreesWithAsking(t *testing.T) {
 	}
 }
 
+// TestAValueWrittenTwiceCountsOnce: a request meets such a policy once, not once for each time.
+func TestAValueWrittenTwiceCountsOnce(t *testing.T) {
+	s := set(t, "",
+		`id: again, match: {tenant: [a, b, a]}, key: [tenant]`,
+		`id: one-client, match: {ip: ["2001:db8::1", "2001:db8::2"]}, key: [ip]`)
+	require.Equal(t, []string{"again rl:{t:a}:again 1", "one-client rl:{ip:2001:db8::/64}:one-client 10"}, hits(s, "tenant=a;remote_address=2001:db8::9"))
+}
+
 func needsPlan(p *policy.Policy) bool {
 	for _, c := range p.Match {
 		if c.Attribute == "plan" && c.Kind != policy.Absent {
