@@ -126,12 +126,19 @@ func (p *policies) use(set *policy.Set) {
 	byID := make(map[string]*counts, len(set.Policies()))
 	n := len(set.Policies())
 	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, n), usual: make([]*atomic.Uint64, n), roles: make([]roles, n)}
-	room := make([]atomic.Uint64, n)
+	fresh := 0
+	for _, rule := range set.Policies() {
+		if p.byID[rule.ID] == nil {
+			fresh++
+		}
+	}
+	room := make([]atomic.Uint64, fresh)
 	var all roles
 	for i, rule := range set.Policies() {
 		c := p.byID[rule.ID]
 		if c == nil {
-			c = &counts{id: strings.ToValidUTF8(rule.ID, "\uFFFD"), usual: &room[i]}
+			c = &counts{id: strings.Clone(strings.ToValidUTF8(rule.ID, "\uFFFD")), usual: &room[0]} // it outlives the set
+			room = room[1:]
 		}
 		c.knowAttributes(rule)
 		c.series.Store(seriesOf(rule))

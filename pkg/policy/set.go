@@ -105,7 +105,7 @@ func (v *View) Known() bool { return v.known }
 // Policies are those that serve the domain, in file order.
 func (v *View) Policies() []*Policy { return v.policies }
 
-// NewSet joins files, in this order. It reports what is wrong between them and between their parts as [Faults].
+// NewSet joins files, in this order; a file belongs to one set from then on. It reports what is wrong between them and between their parts as [Faults].
 func NewSet(files []*File) (*Set, error) {
 	set, faults := build(files)
 	if err := quoted(faults, files...); err != nil {

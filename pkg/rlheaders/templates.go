@@ -118,6 +118,9 @@ func resetOf(c *ratelimit.Check, r int64) (t int64, ok bool) {
 		wait := algorithm.Tokens{Level: c.Result.Remaining}.Wait(c.Numbers.Limits, 1, 0)
 		return wait/micro + min(1, wait%micro), true
 	}
+	if c.Numbers.Unit == 0 {
+		return 0, false // not from a policy file
+	}
 	perSecond := c.Numbers.Refill / time.Duration(c.Numbers.Unit).Seconds()
 	return int64(min(math.Ceil(float64(r)/perSecond), maxInteger)), true
 }
