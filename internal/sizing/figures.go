@@ -6,21 +6,21 @@ import "time"
 // anew changes these and renews the tables of docs/sizing.md (go test ./internal/sizing -update).
 const (
 	// EmbeddedCPU is what a decision costs the service with buckets in its memory: one policy.
-	EmbeddedCPU = 11_300 * time.Nanosecond
+	EmbeddedCPU = 9_230 * time.Nanosecond
 	// FloorCPU is what a gRPC server spends on a call about which it decides nothing.
-	FloorCPU = 16_200 * time.Nanosecond
+	FloorCPU = 15_580 * time.Nanosecond
 
 	// What a decision by Redis costs the service and Redis when many calls wait at a time and share their way there: one policy, and two
 	// policies whose buckets are in one slot.
-	BatchedCPU    = 18_000 * time.Nanosecond
-	BatchedCPU2   = 17_900 * time.Nanosecond
-	BatchedRedis  = 7_580 * time.Nanosecond
-	BatchedRedis2 = 11_970 * time.Nanosecond
+	BatchedCPU    = 16_480 * time.Nanosecond
+	BatchedCPU2   = 17_670 * time.Nanosecond
+	BatchedRedis  = 6_800 * time.Nanosecond
+	BatchedRedis2 = 11_560 * time.Nanosecond
 	// The same when each call travels alone.
-	SingleCPU    = 26_900 * time.Nanosecond
-	SingleCPU2   = 28_200 * time.Nanosecond
-	SingleRedis  = 12_860 * time.Nanosecond
-	SingleRedis2 = 17_090 * time.Nanosecond
+	SingleCPU    = 27_790 * time.Nanosecond
+	SingleCPU2   = 29_720 * time.Nanosecond
+	SingleRedis  = 12_590 * time.Nanosecond
+	SingleRedis2 = 17_370 * time.Nanosecond
 
 	// BucketBytes is what a token bucket takes in the memory of an instance, KeyBytes what it takes in Redis, its name included.
 	BucketBytes = 78
