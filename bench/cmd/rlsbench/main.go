@@ -11,7 +11,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/envoy-rls/envoy-rls/internal/bench"
 	"io"
 	"os"
 	"os/signal"
@@ -19,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/envoy-rls/envoy-rls/internal/bench"
 	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
 )
 
