@@ -54,6 +54,13 @@ func TestWhyUnmatched(t *testing.T) {
 			"search",
 			[]string{`route is "GET /v2/x", must be "GET /v1/search" and more`},
 		},
+		{
+			"what a route is composed of",
+			[][]string{{"method", "GET", "path", "/v2/x"}, {"plan", "free", "api_key", "k", "tenant", "t"}},
+			[]page.ShownEntry{{"method", ""}, {"path", ""}},
+			"search",
+			[]string{`route is "GET /v2/x", must be "GET /v1/search" and more`},
+		},
 		{"no entries", [][]string{{}}, []page.ShownEntry{}, "", []string{"the descriptor has no entries"}},
 	}
 	for _, tt := range tests {

@@ -52,7 +52,7 @@ func (r *reader) why(req *descriptors.Request, at int) Why {
 	if len(own) == 0 {
 		return Why{Reasons: []string{"the descriptor has no entries"}}
 	}
-	var w Why
+	w := Why{Reasons: []string{}}
 	attributes := map[string]bool{}
 	for _, e := range own {
 		name := view.Attribute(e.Key)
@@ -94,7 +94,7 @@ func nearestEntry(view *policy.View, key string) string {
 func (r *reader) nearest(w *Why, view *policy.View, all *explain.Report, attributes map[string]bool) {
 	fewest, best := 0, []string(nil)
 	for i, p := range view.Policies() {
-		if !about(p, attributes) {
+		if !r.about(p, attributes) {
 			continue
 		}
 		reasons, unmet := r.reasons(&all.Policies[i])
@@ -110,10 +110,16 @@ func (r *reader) nearest(w *Why, view *policy.View, all *explain.Report, attribu
 	}
 }
 
-// about reports whether p matches on, or counts by, one of the attributes.
-func about(p *policy.Policy, attributes map[string]bool) bool {
-	return attributes[p.Tag()] || slices.ContainsFunc(p.Key, func(a string) bool { return attributes[a] }) ||
-		slices.ContainsFunc(p.Match, func(c policy.Condition) bool { return attributes[c.Attribute] })
+// about reports whether p matches on, or counts by, one of the attributes, or what is composed of one.
+func (r *reader) about(p *policy.Policy, attributes map[string]bool) bool {
+	is := func(attribute string) bool {
+		if attributes[attribute] {
+			return true
+		}
+		_, parts := r.set.Composed(p, attribute)
+		return slices.ContainsFunc(parts, func(part string) bool { return attributes[part] })
+	}
+	return is(p.Tag()) || slices.ContainsFunc(p.Key, is) || slices.ContainsFunc(p.Match, func(c policy.Condition) bool { return is(c.Attribute) })
 }
 
 // reasons says why a policy does not count a request, and how many of its conditions do not hold. No reasons: it does.
