@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -13,7 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/envoy-rls/envoy-rls/internal/adminhttp"
 	"github.com/envoy-rls/envoy-rls/internal/buckets"
+	"github.com/envoy-rls/envoy-rls/internal/testcerts"
+	"github.com/envoy-rls/envoy-rls/internal/tlsfiles"
 	"github.com/envoy-rls/envoy-rls/pkg/blocklist"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
@@ -102,4 +106,36 @@ func TestBucketsFaults(t *testing.T) {
 		})
 	}
 	require.Equal(t, exitFailed, envoyRLS("", "buckets", "show", "--policy", "login", "--addr", "127.0.0.1:1").code)
+}
+
+// TestBucketsWithACertificate: who may change things is known by a certificate, without any token.
+func TestBucketsWithACertificate(t *testing.T) {
+	ca, err := testcerts.New("ca")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(file("ca.crt"), ca.PEM, 0o600))
+	for _, name := range []string{"server", "alice"} {
+		pair, err := ca.Issue(testcerts.Leaf{Name: name})
+		require.NoError(t, err)
+		require.NoError(t, pair.Write(file(name+".crt"), file(name+".key")))
+	}
+	files, err := tlsfiles.New(tlsfiles.Options{CAFile: file("ca.crt"), CertFile: file("server.crt"), KeyFile: file("server.key")})
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		adminhttp.Fail(w, http.StatusForbidden, "you are one of "+strings.Join(r.TLS.PeerCertificates[0].DNSNames, ", "))
+	}))
+	server.TLS = files.Client("")
+	server.TLS.ClientCAs, server.TLS.ClientAuth = server.TLS.RootCAs, tls.RequireAndVerifyClientCert
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ask := func(more ...string) result {
+		args := []string{"buckets", "show", "--addr", server.URL, "--policy", "login", "--attr", "ip=203.0.113.7", "--attr", "username=alice", "--ca-file", file("ca.crt")}
+		return envoyRLS("", append(args, more...)...)
+	}
+	got := ask("--cert-file", file("alice.crt"), "--key-file", file("alice.key"))
+	require.Equal(t, exitFaults, got.code, got.errout)
+	require.Contains(t, got.errout, ", alice")
+	require.Equal(t, exitFailed, ask().code, "without a certificate nobody is heard")
+	require.Equal(t, exitUsage, ask("--cert-file", file("alice.crt")).code, "a certificate without a key")
 }
