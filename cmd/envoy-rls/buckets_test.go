@@ -1,8 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
