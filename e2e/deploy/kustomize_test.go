@@ -167,7 +167,7 @@ func TestPlantedFaultsInManifestsAreFound(t *testing.T) {
 		{"limit of CPU", deployment, "limits: {memory", "limits: {cpu: \"2\", memory", "a limit of CPU", rendered},
 		{"threads", deployment, "resource: requests.cpu", "resource: limits.memory", "GOMAXPROCS", rendered},
 		{"metric of the autoscaler", hpa, "rls_decisions_per_second", "rls_decisions_rate", "makes no metric rls_decisions_rate", rendered},
-		{"target beyond what an instance bears", hpa, "35k", "80k", "wants 80000 decisions", rendered},
+		{"target beyond what an instance bears", hpa, "30k", "80k", "wants 80000 decisions", rendered},
 		{"instances", onRedis, `"3"`, `"1"`, "ENVOY_RLS_INSTANCES", rendered},
 		{"field of the adapter", adapter, "metricsQuery", "metricQuery", "metricQuery", rendered},
 		{"fault in a policy", "kustomize/base/policies/mesh.yaml", "onStoreFailure: local", "onStoreFailure: Local", "onStoreFailure", checked},
