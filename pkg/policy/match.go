@@ -89,7 +89,7 @@ func merge(hits []Hit, first int) []Hit {
 	return hits
 }
 
-// matchGroup appends p's hit as group sees the attributes, if p's conditions hold. That one holds is known.
+// matchGroup appends p's hit as group sees the attributes, if p's conditions hold. known is one that does: it is not asked again.
 func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int, known listing) []Hit {
 	c := &p.compiled
 	hit := Hit{Policy: p, Numbers: &p.Numbers}
