@@ -15,6 +15,7 @@ import (
 	"github.com/envoy-rls/envoy-rls/internal/bench"
 	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
 	"github.com/envoy-rls/envoy-rls/internal/bench/report"
+	"github.com/envoy-rls/envoy-rls/internal/gcpace"
 )
 
 // benchmark is what bench is asked for.
@@ -125,7 +126,7 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	bench.LazyGC()
+	defer gcpace.Start()()
 	out, err := b.measure(ctx, cmd, scenarios)
 	if err != nil {
 		return failed(err)

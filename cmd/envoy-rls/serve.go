@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/envoy-rls/envoy-rls/internal/app"
+	"github.com/envoy-rls/envoy-rls/internal/gcpace"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
@@ -89,6 +90,12 @@ func serve(cmd *cobra.Command, opts app.Options) error {
 	}
 	if unknown := unknownVariables(os.Environ(), serveFlags); len(unknown) > 0 {
 		opts.Log.Warn("environment variables that set no flag", "names", strings.Join(unknown, " "))
+	}
+	limit, err := gcpace.LimitMemory()
+	if err != nil {
+		opts.Log.Warn("the memory limit is not known", "error", err)
+	} else if limit > 0 {
+		opts.Log.Info("memory is limited", "bytes", limit)
 	}
 	signals := make(chan os.Signal, 8) // read at once, whatever the service is doing
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

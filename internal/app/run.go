@@ -17,6 +17,7 @@ import (
 
 	"github.com/envoy-rls/envoy-rls/internal/admin"
 	"github.com/envoy-rls/envoy-rls/internal/explain"
+	"github.com/envoy-rls/envoy-rls/internal/gcpace"
 	"github.com/envoy-rls/envoy-rls/pkg/rls"
 )
 
@@ -34,7 +35,7 @@ func (a *App) Run(ctx context.Context, signals <-chan os.Signal) error {
 	if serving, err := a.startUnless(ctx, sorted.stop); !serving {
 		return err
 	}
-	a.startGC()
+	defer gcpace.Start()()
 	go a.reloadOn(ctx, sorted.reload) // ends by itself, like the reading of files that it may be in
 	cause := a.wait(ctx, sorted.stop)
 	stopping, force := context.WithCancel(context.Background())

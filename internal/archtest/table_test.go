@@ -28,6 +28,7 @@ var layers = map[string]int{
 	"pkg/storetest":     3,
 
 	"internal/topkeys": 3,
+	"internal/gcpace":  3,
 
 	"pkg/descriptors/descriptorstest": 4,
 
@@ -103,6 +104,7 @@ var modules = map[string][]string{
 	"github.com/envoyproxy/go-control-plane/envoy": {"pkg/descriptors/descriptorstest", "pkg/rls", "internal/app", "internal/bench/floor", "cmd/envoy-rls", "internal/accuracy/observe"},
 	"github.com/HdrHistogram/hdrhistogram-go":      {"internal/bench"},
 	"golang.org/x/sync":                            {"internal/bench/lab"},
+	"github.com/KimMachineGun/automemlimit":        {"internal/gcpace"},
 	"golang.org/x/sys":                             {"internal/bench/lab"},
 
 	"github.com/go-logr/logr":                                         {"internal/tracing"},

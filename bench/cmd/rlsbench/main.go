@@ -18,12 +18,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/envoy-rls/envoy-rls/internal/bench"
 	"github.com/envoy-rls/envoy-rls/internal/bench/lab"
+	"github.com/envoy-rls/envoy-rls/internal/gcpace"
 )
 
 func main() {
-	bench.LazyGC()
+	gcpace.Start()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
