@@ -6,6 +6,7 @@ package topkeys
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -42,7 +43,19 @@ type Keys struct {
 type table struct {
 	set  *policy.Set
 	rows []row // by policy.Policy.Index
+	// some has a bit for each row: whether it ever had a list. Of ten thousand policies few have one, and a row that is looked at in vain is one more
+	// place in memory that a decision waits for.
+	some []atomic.Uint64
 }
+
+func newTable(set *policy.Set) *table {
+	n := len(set.Policies())
+	return &table{set: set, rows: make([]row, n), some: make([]atomic.Uint64, (n+63)/64)}
+}
+
+func (t *table) mark(index int) { t.some[index/64].Or(1 << (index % 64)) }
+
+func (t *table) marked(index int) bool { return t.some[index/64].Load()>>(index%64)&1 == 1 }
 
 // row has the lists of one policy. They are made when there is something to list.
 type row struct {
@@ -57,12 +70,13 @@ func (k *Keys) Use(set *policy.Set) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	byID := make(map[string]*row, len(set.Policies()))
-	t := &table{set: set, rows: make([]row, len(set.Policies()))}
+	t := newTable(set)
 	for i, p := range set.Policies() {
 		r := &t.rows[i]
 		if old := k.byID[p.ID]; old != nil {
 			r.allowed.Store(old.allowed.Load())
 			r.denied.Store(old.denied.Load())
+			t.mark(i)
 			delete(k.byID, p.ID)
 		}
 		byID[p.ID] = r
@@ -110,27 +124,39 @@ func (k *Keys) count(t *table, hit *policy.Hit, check *ratelimit.Check) {
 	if len(key) == 0 || hit.Policy != check.Policy || !check.Op.Deniable() {
 		return
 	}
-	at := &t.rows[hit.Policy.Index].allowed
-	switch check.Result.Outcome {
-	case ratelimit.Admitted:
-	case ratelimit.Denied:
-		at = &t.rows[hit.Policy.Index].denied
-	default: // it was not asked
+	if check.Result.Outcome == 0 { // it was not asked
 		return
 	}
-	l := at.Load()
-	if l == nil {
-		if l = k.list(t, at); l == nil {
-			k.skipped.Add(1)
-			return
-		}
+	if l := k.list(t, hit.Policy.Index, check.Result.Outcome); l != nil {
+		l.add(maphash.Bytes(k.seed, key), hit)
+	} else {
+		k.skip()
 	}
-	l.add(maphash.Bytes(k.seed, key), hit)
 }
 
-// list makes the list that is to stand at a place of t, unless there are too many, or t is no longer in use.
-func (k *Keys) list(t *table, at *atomic.Pointer[list]) *list {
-	if k.full.Load() || !k.mu.TryLock() {
+// skipsAtOnce is how many skipped keys are counted at a time, by one in as many: decisions on several cores would wait for a count that they share.
+const skipsAtOnce = 64
+
+func (k *Keys) skip() {
+	if rand.Uint32()%skipsAtOnce == 0 {
+		k.skipped.Add(skipsAtOnce)
+	}
+}
+
+// list gives the list of a policy's keys with an outcome. It makes one, unless there are too many, or t is no longer in use.
+func (k *Keys) list(t *table, index int, o ratelimit.Outcome) *list {
+	full := k.full.Load()
+	if full && !t.marked(index) {
+		return nil
+	}
+	at := &t.rows[index].allowed
+	if o == ratelimit.Denied {
+		at = &t.rows[index].denied
+	}
+	if l := at.Load(); l != nil {
+		return l
+	}
+	if full || !k.mu.TryLock() {
 		return at.Load() // a decision does not wait for Tick
 	}
 	defer k.mu.Unlock()
@@ -140,6 +166,7 @@ func (k *Keys) list(t *table, at *atomic.Pointer[list]) *list {
 	k.lists++
 	k.full.Store(k.lists == MaxLists)
 	l := &list{}
+	t.mark(index)
 	at.Store(l)
 	return l
 }
@@ -157,5 +184,5 @@ func (k *Keys) Tick() {
 	}
 }
 
-// Uncounted is how many keys were not counted, since the start, for want of a list.
+// Uncounted is about how many keys were not counted, since the start, for want of a list.
 func (k *Keys) Uncounted() uint64 { return k.skipped.Load() }

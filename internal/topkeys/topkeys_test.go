@@ -197,7 +197,7 @@ func TestListsAreBounded(t *testing.T) {
 		s.call(t, 1, "plan", "p"+strconv.Itoa(i), "tenant", "t")
 	}
 	require.Len(t, s.keys.Top(1), topkeys.MaxLists)
-	require.EqualValues(t, 100, s.keys.Uncounted())
+	require.Less(t, s.keys.Uncounted(), uint64(100*64))
 	for range 20 * topkeys.HalfLife {
 		s.keys.Tick()
 	}

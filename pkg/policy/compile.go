@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,17 +38,19 @@ func (b *builder) compile(p *Policy) {
 // pack puts what a decision reads of a policy close together: of ten thousand policies each is cold to the processor, and memory that is spread costs
 // more than what is done with it.
 func (b *builder) pack() {
-	var ids []int32
 	var all strings.Builder
 	for _, p := range b.set.policies {
-		ids = append(ids, p.compiled.key...)
 		p.eachText(func(text *string) { all.WriteString(*text) })
 	}
 	b.set.texts = all.String()
 	at := 0
+	keys := map[string][]int32{} // most policies count by the same as others
 	for _, p := range b.set.policies {
-		n := len(p.compiled.key)
-		p.compiled.key, ids = ids[:n:n], ids[n:]
+		same := fmt.Sprint(p.compiled.key)
+		if keys[same] == nil {
+			keys[same] = p.compiled.key
+		}
+		p.compiled.key = keys[same]
 		p.compiled.texts = uint32(at)
 		p.eachText(func(text *string) {
 			*text = b.set.texts[at:][:len(*text)]

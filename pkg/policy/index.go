@@ -11,8 +11,8 @@ import (
 type index struct {
 	always []int32 // policies without a condition on a value
 	lists  []indexed
-	flat   []int32   // what the lists list
-	listed []listing // by policy
+	flat   []int32  // what the lists list
+	places []listed // by policy
 }
 
 // indexed lists policies by a value of one attribute, or by its first bytes. It is a hash table with open addressing: of ten thousand policies each is
@@ -47,7 +47,12 @@ func (e *indexed) find(value []byte) uint32 {
 	}
 }
 
-// listing says by which condition a policy is listed: who finds it there need not ask for that one again.
+// listed is a policy, and the condition by which it is listed: who finds it there need not ask for that one again.
+type listed struct {
+	policy *Policy
+	listing
+}
+
 type listing struct{ condition, attribute int32 }
 
 // unlisted is the listing of a policy that is asked whatever the request.
@@ -66,14 +71,14 @@ func newIndex(texts string, policies []*Policy) index {
 			}
 		}
 	}
-	x := index{listed: make([]listing, len(policies))}
+	x := index{places: make([]listed, len(policies))}
 	var lists lists
 	for i, p := range policies {
 		best := (*condition)(nil)
-		x.listed[i] = unlisted
+		x.places[i] = listed{p, unlisted}
 		for j := range p.compiled.conditions {
 			if c := &p.compiled.conditions[j]; c.better(best, distinct) {
-				best, x.listed[i] = c, listing{int32(j), c.attribute}
+				best, x.places[i].listing = c, listing{int32(j), c.attribute}
 			}
 		}
 		if best == nil {

@@ -54,9 +54,10 @@ func (a *Attributes) Match(dst []Hit) []Hit {
 	a.compose()
 	candidates, found := a.candidates()
 	for _, i := range candidates {
-		p, known := a.view.policies[i], unlisted
+		place := &a.view.index.places[i]
+		p, known := place.policy, unlisted
 		if found {
-			known = a.view.index.listed[i]
+			known = place.listing
 		}
 		var groups uint64
 		if a.several {

@@ -80,7 +80,7 @@ func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 		}
 	}
 	for _, c := range a.shown {
-		n := t.numbers[c.Numbers.Index]
+		n := &t.numbers[c.Numbers.Index]
 		if n.item == 0 {
 			continue
 		}
@@ -132,7 +132,7 @@ func (a *Answer) insert(c *ratelimit.Check) {
 
 // appendItem appends "name";r=…;t=… to the field's list. Without t where the answer is a denial by others: a time there would be
 // taken for when to come back.
-func appendItem(b []byte, name string, c *ratelimit.Check, withReset bool) []byte {
+func appendItem(b, name []byte, c *ratelimit.Check, withReset bool) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}

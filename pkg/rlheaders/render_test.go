@@ -84,6 +84,25 @@ func unasked(id string, o ratelimit.Outcome, s ratelimit.Source) check {
 	return check{id, false, ratelimit.Result{Outcome: o, Source: s}}
 }
 
+// TestLongNames: an item of up to 60 bytes is kept otherwise than a longer one.
+func TestLongNames(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("policies:\n")
+	const longest = 64
+	for n := 1; n <= longest; n++ {
+		fmt.Fprintf(&text, "  - {id: p%d, name: %q, key: [], algorithm: token-bucket, capacity: 20, refillPerSecond: 1, onStoreFailure: local}\n", n, strings.Repeat("\"", n%2)+strings.Repeat("n", n-n%2))
+	}
+	set := load(t, text.String())
+	for n := longest; n > 0; n-- {
+		name := strings.Repeat(`\"`, n%2) + strings.Repeat("n", n-n%2)
+		var r rlheaders.Renderer
+		var a rlheaders.Answer
+		r.Render(decide(set, left(fmt.Sprint("p", n), 19)), &a)
+		require.Equal(t, `"`+name+`";q=20;w=20`, string(a.Policy))
+		require.Equal(t, `"`+name+`";r=19;t=19`, string(a.RateLimit))
+	}
+}
+
 func TestRender(t *testing.T) {
 	set := load(t, policies)
 	tests := []struct {

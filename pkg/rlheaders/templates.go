@@ -1,10 +1,10 @@
 package rlheaders
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -18,21 +18,27 @@ import (
 type templates struct {
 	set     *policy.Set
 	numbers []numbers // by policy.Numbers.Index
-	items   string    // what they are parts of
 	names   [][]byte  // the same order: the names for the problem body
+	long    [][]byte  // items that have no room in numbers
 }
 
-// numbers say where in items those of one policy or override are: "free";q=20;w=12. The name is what it begins with. They are short, since
-// every answer reads them, and of ten thousand policies each is cold to the processor.
+// numbers are those of one policy or override: "free";q=20;w=12. The name is what it begins with. They are one line of the processor's cache, since
+// every answer reads them, and of ten thousand policies each is cold.
 type numbers struct {
-	at   uint32
 	item uint16 // its length; 0: not to be told of in header fields
 	name uint16 // its length, as a structured-field string
+	text [60]byte
 }
 
-func (t *templates) policyItem(n numbers) string { return t.items[n.at:][:n.item] }
+// policyItem gives an item. One that has no room begins with its place in long.
+func (t *templates) policyItem(n *numbers) []byte {
+	if int(n.item) <= len(n.text) {
+		return n.text[:n.item]
+	}
+	return t.long[binary.NativeEndian.Uint32(n.text[:])]
+}
 
-func (t *templates) name(n numbers) string { return t.items[n.at:][:n.name] }
+func (t *templates) name(n *numbers) []byte { return t.policyItem(n)[:n.name] }
 
 // templates gives those of set. While a reload is under way two of them may be made in turn, which costs time only.
 func (r *Renderer) templates(set *policy.Set) *templates {
@@ -49,7 +55,6 @@ func (r *Renderer) templates(set *policy.Set) *templates {
 func (r *Renderer) newTemplates(set *policy.Set) *templates {
 	n := len(set.Numbers())
 	t := &templates{set: set, numbers: make([]numbers, n), names: make([][]byte, n)}
-	var items strings.Builder
 	for _, p := range set.Policies() {
 		name, err := json.Marshal(p.Name)
 		if err != nil {
@@ -58,7 +63,7 @@ func (r *Renderer) newTemplates(set *policy.Set) *templates {
 		add := func(n *policy.Numbers) {
 			t.names[n.Index] = name
 			if !slices.Contains(r.Elsewhere, p.Name) {
-				t.numbers[n.Index] = newNumbers(&items, p, n)
+				t.addItem(p, n)
 			}
 		}
 		add(&p.Numbers)
@@ -66,21 +71,22 @@ func (r *Renderer) newTemplates(set *policy.Set) *templates {
 			add(&p.Overrides[i].Numbers)
 		}
 	}
-	t.items = items.String()
 	return t
 }
 
-// newNumbers adds an item.
-func newNumbers(items *strings.Builder, p *policy.Policy, n *policy.Numbers) numbers {
+func (t *templates) addItem(p *policy.Policy, n *policy.Numbers) {
 	q, w := Quota(p, n)
 	item := httpsfv.NewItem(p.Name)
-	out := numbers{at: uint32(items.Len()), name: uint16(len(marshal(item)))}
+	out := &t.numbers[n.Index]
+	out.name = uint16(len(marshal(item)))
 	item.Params.Add("q", q)
 	item.Params.Add("w", w)
 	text := marshal(item)
 	out.item = uint16(len(text))
-	items.WriteString(text)
-	return out
+	if copy(out.text[:], text) < len(text) {
+		binary.NativeEndian.PutUint32(out.text[:], uint32(len(t.long)))
+		t.long = append(t.long, []byte(text))
+	}
 }
 
 // marshal serialises an item by RFC 9651. The loader refuses names and numbers that have no serialisation.
