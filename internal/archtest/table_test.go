@@ -27,8 +27,9 @@ var layers = map[string]int{
 	"pkg/policylint":    3,
 	"pkg/storetest":     3,
 
-	"internal/topkeys": 3,
-	"internal/gcpace":  3,
+	"internal/topkeys":    3,
+	"internal/gcpace":     3,
+	"internal/timerslack": 3,
 
 	"pkg/descriptors/descriptorstest": 4,
 
@@ -105,7 +106,7 @@ var modules = map[string][]string{
 	"github.com/HdrHistogram/hdrhistogram-go":      {"internal/bench"},
 	"golang.org/x/sync":                            {"internal/bench/lab"},
 	"github.com/KimMachineGun/automemlimit":        {"internal/gcpace"},
-	"golang.org/x/sys":                             {"internal/bench/lab"},
+	"golang.org/x/sys":                             {"internal/bench/lab", "internal/timerslack"},
 
 	"github.com/go-logr/logr":                                         {"internal/tracing"},
 	"go.opentelemetry.io/otel":                                        {"internal/tracing"},
