@@ -85,8 +85,8 @@ func pace(end <-chan struct{}) {
 	}
 }
 
-// percent is the pace for so many live bytes, and a limit of all memory, if there is one. Garbage has at most half of that, so that there is no
-// need to collect because of it.
+// percent is the pace for so many live bytes, and a limit of all memory, if there is one. Garbage has at most half of that, or as much as is
+// alive if that is more.
 func percent(live uint64, limit int64) int {
 	if live == 0 {
 		return lazy
