@@ -77,7 +77,8 @@ func (p *payments) startService(t *testing.T, program string) (address string) {
 	return address
 }
 
-// startEnvoy starts an Envoy that ends with the test, with the example's configuration and pairs of an old text and a new one.
+// startEnvoy starts an Envoy that ends with the test, with the example's configuration and pairs of an old text and a new one. It has one worker:
+// each has a turn of its own, and with two it would be luck which instances a few requests reach.
 func (p *payments) startEnvoy(t *testing.T, edits []string) {
 	t.Helper()
 	shipped, err := os.ReadFile(filepath.Join(paymentsFolder, "envoy.yaml"))
@@ -89,7 +90,7 @@ func (p *payments) startEnvoy(t *testing.T, edits []string) {
 	}
 	path := filepath.Join(t.TempDir(), "envoy.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(edits...).Replace(string(shipped))), 0o600))
-	process, err := harness.StartProcess("envoy", exec.Command(binaries.envoy, "--config-path", path, "--disable-hot-restart", "--concurrency", "2",
+	process, err := harness.StartProcess("envoy", exec.Command(binaries.envoy, "--config-path", path, "--disable-hot-restart", "--concurrency", "1",
 		"--log-level", "warning"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { process.Stop(patience) })
@@ -156,7 +157,7 @@ func TestPayments(t *testing.T) {
 		require.Contains(t, resp.Body, `"violated-policies":["payments-per-user"]`)
 
 		instances := map[string]bool{}
-		for range 4 { // those that ann has left
+		for range 4 { // those that ann has left, in turn over the three
 			_, by, ok := strings.Cut(p.do(t, pay("app-2", "ann")).Body, "initiated by ")
 			require.True(t, ok, "another user is not limited by what ben did")
 			instances[by] = true
