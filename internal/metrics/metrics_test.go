@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,6 +170,32 @@ func TestSkippedUnderAnOldSet(t *testing.T) {
 	d.Skipped = []ratelimit.Skip{{Policy: one.Policies()[0], Missing: "ip"}, {Policy: one.Policies()[1], Missing: "ip"}}
 	m.OnDecision(d)
 	require.Equal(t, []string{`missing_keys_total{attribute="ip",policy="b"} 1`}, happened(t, m, "missing"))
+}
+
+// TestFirstOnesAtOnce: counters that are made when they are first needed lose nothing of what many callers count then. What was missed of an earlier key
+// is still told of.
+func TestFirstOnesAtOnce(t *testing.T) {
+	const callers = 8
+	for range 50 {
+		m := metrics.New(metrics.Options{})
+		one := set(t, "a", "b")
+		m.Use(one)
+		a := one.Policies()[0]
+		d := decision(one, false, check(a, ratelimit.Denied, ratelimit.FromCache))
+		d.Skipped = []ratelimit.Skip{{Policy: a, Missing: "ip"}, {Policy: a, Missing: "username"}, {Policy: a, Missing: "tenant"}}
+		var callersDone sync.WaitGroup
+		for range callers {
+			callersDone.Go(func() { m.OnDecision(d) })
+		}
+		callersDone.Wait()
+		m.Use(load(t, "  - {id: a, key: [ip], algorithm: token-bucket, capacity: 5, refillPerMinute: 5, onStoreFailure: open}\n"))
+		require.Equal(t, []string{
+			`decisions_total{outcome="denied",policy="a",source="cache"} 8`,
+			`missing_keys_total{attribute="ip",policy="a"} 8`,
+			`missing_keys_total{attribute="tenant",policy="a"} 8`,
+			`missing_keys_total{attribute="username",policy="a"} 8`,
+		}, happened(t, m, "decisions", "missing"))
+	}
 }
 
 func TestHooks(t *testing.T) {

@@ -58,13 +58,24 @@ type counts struct {
 	// usual counts what usually happens: see isUsual. Those of many policies are close together: of ten thousand policies each is cold to the processor, and
 	// memory that is spread costs a decision more than the counting.
 	usual     *atomic.Uint64
-	others    [outcomes][sources]atomic.Uint64 // decisions that are not in usual
-	charged   atomic.Uint64                    // by these
+	others    atomic.Pointer[others] // nil: none
+	charged   atomic.Uint64          // by these
 	uncharged atomic.Uint64
 	series    atomic.Pointer[series]
 	rule      atomic.Pointer[policy.Policy]
-	spread    peak // guarded by spread.mu
-	missing   atomic.Pointer[[]missing]
+	spread    peak                      // guarded by spread.mu
+	missing   atomic.Pointer[[]missing] // nil: none
+}
+
+// others are decisions that are not in counts.usual. Most policies of many never have one.
+type others [outcomes][sources]atomic.Uint64
+
+func (c *counts) madeOthers() *others {
+	if made := c.others.Load(); made != nil {
+		return made
+	}
+	c.others.CompareAndSwap(nil, new(others))
+	return c.others.Load()
 }
 
 // isUsual reports whether a policy of a granted request has taken 1 from its bucket in the store.
@@ -76,7 +87,10 @@ func isUsual(check *ratelimit.Check) bool {
 
 // decisions are how many of an outcome came from a source.
 func (c *counts) decisions(o outcome, s ratelimit.Source) uint64 {
-	n := c.others[o][s].Load()
+	var n uint64
+	if others := c.others.Load(); others != nil {
+		n = others[o][s].Load()
+	}
 	if o == allowed && s == ratelimit.FromStore {
 		n += c.usual.Load()
 	}
@@ -134,14 +148,17 @@ func (p *policies) use(set *policy.Set) {
 	}
 	room := make([]atomic.Uint64, fresh)
 	var all roles
+	var same *series
 	for i, rule := range set.Policies() {
 		c := p.byID[rule.ID]
 		if c == nil {
 			c = &counts{id: strings.Clone(strings.ToValidUTF8(rule.ID, "\uFFFD")), usual: &room[0]} // it outlives the set
 			room = room[1:]
 		}
-		c.knowAttributes(rule)
-		c.series.Store(seriesOf(rule))
+		if next := seriesOf(rule); !next.equal(same) { // policies that follow each other are often alike
+			same = next
+		}
+		c.series.Store(same)
 		c.rule.Store(rule)
 		byID[rule.ID] = c
 		t.rows[i], t.usual[i], t.roles[i] = c, c.usual, rolesOf(rule)
@@ -150,6 +167,10 @@ func (p *policies) use(set *policy.Set) {
 	t.spreads = all.address && all.name
 	p.byID = byID
 	p.current.Store(t)
+}
+
+func (s *series) equal(other *series) bool {
+	return other != nil && s.outcomes == other.outcomes && slices.Equal(s.attributes, other.attributes) && s.uncharged == other.uncharged
 }
 
 func seriesOf(rule *policy.Policy) *series {
@@ -166,20 +187,6 @@ func keyAttributes(rule *policy.Policy) []string {
 		return rule.Key
 	}
 	return append([]string{rule.HashTag}, rule.Key...)
-}
-
-// knowAttributes makes counters for what the policy's key may lack, and keeps those of an earlier key.
-func (c *counts) knowAttributes(rule *policy.Policy) {
-	var list []missing
-	if old := c.missing.Load(); old != nil {
-		list = append(list, *old...)
-	}
-	for _, attribute := range keyAttributes(rule) {
-		if find(list, attribute) == nil {
-			list = append(list, missing{attribute, new(atomic.Uint64)})
-		}
-	}
-	c.missing.Store(&list)
 }
 
 func find(list []missing, attribute string) *atomic.Uint64 {
@@ -241,7 +248,7 @@ func (c *counts) count(check *ratelimit.Check, granted bool) {
 	if o != unasked && check.Shadow() {
 		o += shadowAllowed - allowed
 	}
-	c.others[o][check.Result.Source].Add(1)
+	c.madeOthers()[o][check.Result.Source].Add(1)
 	switch {
 	case o == unasked || !check.Known: // no bucket was charged
 	case check.Op == ratelimit.Take && granted && check.Result.Outcome == ratelimit.Admitted:
@@ -257,10 +264,36 @@ func (c *counts) count(check *ratelimit.Check, granted bool) {
 	}
 }
 
-func (c *counts) lack(attribute string) {
-	if n := find(*c.missing.Load(), attribute); n != nil {
-		n.Add(1)
+func (c *counts) lacks() []missing {
+	if list := c.missing.Load(); list != nil {
+		return *list
 	}
+	return nil
+}
+
+// lack counts a request that lacks an attribute of the policy's key.
+func (c *counts) lack(attribute string) {
+	for {
+		known := c.missing.Load()
+		var list []missing
+		if known != nil {
+			list = *known
+		}
+		if n := find(list, attribute); n != nil {
+			n.Add(1)
+			return
+		}
+		more := append(slices.Clone(list), missing{attribute, new(atomic.Uint64)})
+		c.missing.CompareAndSwap(known, &more)
+	}
+}
+
+// lacked is how many there were.
+func (c *counts) lacked(attribute string) uint64 {
+	if n := find(c.lacks(), attribute); n != nil {
+		return n.Load()
+	}
+	return 0
 }
 
 // Describe implements prometheus.Collector.
@@ -299,15 +332,20 @@ func (c *counts) collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 		}
 	}
-	for o := range c.others {
-		for s := range c.others[o] {
+	for o := range outcomes {
+		for s := range sources {
 			source := ratelimit.Source(s)
 			usual := source == ratelimit.FromStore && slices.Contains(u.outcomes[:], outcome(o))
 			counter(decisionsDesc, c.decisions(outcome(o), source), usual, c.id, outcome(o).String(), sourceLabel(source))
 		}
 	}
-	for _, m := range *c.missing.Load() {
-		counter(missingDesc, m.n.Load(), slices.Contains(u.attributes, m.attribute), c.id, m.attribute)
+	for _, attribute := range u.attributes {
+		counter(missingDesc, c.lacked(attribute), true, c.id, attribute)
+	}
+	for _, m := range c.lacks() { // those of an earlier key
+		if !slices.Contains(u.attributes, m.attribute) {
+			counter(missingDesc, m.n.Load(), false, c.id, m.attribute)
+		}
 	}
 	counter(chargedDesc, c.usual.Load()+c.charged.Load(), true, c.id)
 	counter(unchargedDesc, c.uncharged.Load(), u.uncharged, c.id)

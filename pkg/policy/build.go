@@ -38,10 +38,23 @@ func (b *builder) id(name string) int32 {
 	return id
 }
 
-func (b *builder) addPolicies(f *File) {
-	for _, p := range f.Policies {
-		p.Index = len(b.set.policies)
-		b.set.policies = append(b.set.policies, p)
+// addPolicies moves the files' policies into one block of memory, where a decision finds them by their number.
+func (b *builder) addPolicies(files []*File) {
+	n := 0
+	for _, f := range files {
+		n += len(f.Policies)
+	}
+	b.set.block = make([]Policy, n)
+	for _, f := range files {
+		for i, p := range f.Policies {
+			n := len(b.set.policies)
+			f.Policies[i] = &b.set.block[n]
+			*f.Policies[i] = *p
+			f.Policies[i].Index = n
+			b.set.policies = append(b.set.policies, f.Policies[i])
+		}
+	}
+	for _, p := range b.set.policies {
 		b.addNumbers(&p.Numbers)
 		for i := range p.Overrides {
 			b.addNumbers(&p.Overrides[i].Numbers)
@@ -101,7 +114,7 @@ func (b *builder) newView(domain string, files []*File) *View {
 	v := &View{set: b.set, domain: domain, known: len(files) > 0, entries: map[string]int32{}}
 	for _, f := range files {
 		for _, p := range f.Policies {
-			v.all = append(v.all, int32(len(v.policies)))
+			v.all = append(v.all, int32(p.Index))
 			v.policies = append(v.policies, p)
 			for _, name := range p.attributes() {
 				b.id(name)

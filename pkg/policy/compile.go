@@ -9,65 +9,136 @@ import (
 
 // compile prepares p for Match.
 func (b *builder) compile(p *Policy) {
-	p.compiled = compiled{lower: p.Normalize == NormalizeLower}
-	c := &p.compiled
-	c.conditions = b.conditions(p.Match, c.lower)
+	p.compiled = compiled{lower: p.Normalize == NormalizeLower, overridden: len(p.Overrides) > 0}
+	p.rest = &rest{}
+	c, r := &p.compiled, p.rest
+	r.conditions = b.conditions(p.Match, c.lower)
 	for _, name := range p.Key {
-		c.key = append(c.key, b.id(name))
+		r.key = append(r.key, b.id(name))
 	}
 	c.tag = -1
 	if name := p.Tag(); name != "" {
 		c.tag = b.id(name)
-		c.foreignTag = !slices.Contains(c.key, c.tag)
+		c.foreignTag = !slices.Contains(r.key, c.tag)
 	}
 	for i := range p.Overrides {
 		o := &p.Overrides[i]
-		c.overrides = append(c.overrides, override{b.conditions(o.Match, c.lower), &o.Numbers, o.Until})
+		r.overrides = append(r.overrides, override{b.conditions(o.Match, c.lower), &o.Numbers, o.Until})
 	}
-	c.overridden = len(c.overrides) > 0
-	c.uses = c.all()
-	c.prefix = string(appendValue([]byte{':'}, []byte(p.ID), false))
+	r.uses = p.uses()
+	r.prefix = string(appendValue([]byte{':'}, []byte(p.ID), false))
 	if c.tag < 0 {
-		c.prefix = NewKey(Part{}, p.ID).String()
+		r.prefix = NewKey(Part{}, p.ID).String()
 	}
-	if longest := b.longestKey(c); longest > MaxKeyBytes {
+	if longest := b.longestKey(p); longest > MaxKeyBytes {
 		b.fault(p.Pos, "", "the keys of policy %q could take %d bytes, more than the %d allowed: use fewer attributes or shorter names", p.ID, longest, MaxKeyBytes)
 	}
 }
 
 // pack puts what a decision reads of a policy close together: of ten thousand policies each is cold to the processor, and memory that is spread costs
-// more than what is done with it.
+// more than what is done with it. What the policies have besides comes into few large pieces, which the garbage collector has less work with.
 func (b *builder) pack() {
 	var all strings.Builder
+	places := map[string]uint32{} // most policies count by the same as others
+	shared := func(list []int32) uint32 {
+		same := fmt.Sprint(list)
+		place, ok := places[same]
+		if !ok {
+			place = uint32(len(b.set.keys))
+			places[same], b.set.keys = place, append(b.set.keys, list)
+		}
+		return place
+	}
 	for _, p := range b.set.policies {
+		p.compiled.key = shared(p.rest.key)
+		p.rest.key, p.rest.uses = b.set.keys[p.compiled.key], b.set.keys[shared(p.rest.uses)]
+
+		length := 0
+		p.eachText(func(text *string) { length += len(*text) })
+		if left := cacheLine - all.Len()%cacheLine; length > left && length <= cacheLine {
+			fmt.Fprintf(&all, "%*s", left, "")
+		}
+		p.compiled.texts, p.compiled.prefix = uint32(all.Len()), uint16(len(p.rest.prefix))
 		p.eachText(func(text *string) { all.WriteString(*text) })
 	}
 	b.set.texts = all.String()
-	at := 0
-	keys := map[string][]int32{} // most policies count by the same as others
+	var pieces pieces
 	for _, p := range b.set.policies {
-		same := fmt.Sprint(p.compiled.key)
-		if keys[same] == nil {
-			keys[same] = p.compiled.key
-		}
-		p.compiled.key = keys[same]
-		p.compiled.texts = uint32(at)
+		at := p.compiled.texts
 		p.eachText(func(text *string) {
 			*text = b.set.texts[at:][:len(*text)]
-			at += len(*text)
+			at += uint32(len(*text))
 		})
+		pieces.take(b, p)
 	}
 }
 
-// eachText calls with the texts that a decision reads of p. The values of its conditions come first, in order.
+// pieces have what several policies have of a type.
+type pieces struct {
+	rests      piece[rest]
+	conditions piece[condition]
+	written    piece[Condition]
+	texts      piece[string]
+	positions  piece[Position]
+}
+
+// take moves what p has, and gives up texts that there are elsewhere.
+func (ps *pieces) take(b *builder, p *Policy) {
+	p.rest = &ps.rests.take([]rest{*p.rest})[0]
+	p.rest.conditions = ps.conditions.take(p.rest.conditions)
+	for i := range p.rest.conditions {
+		c := &p.rest.conditions[i]
+		c.values = ps.texts.take(c.values)
+	}
+	p.Match = ps.written.take(p.Match)
+	for i := range p.Match {
+		m, c := &p.Match[i], &p.rest.conditions[i]
+		m.Attribute = b.set.attributes[c.attribute].name
+		if slices.Equal(m.Values, c.values) {
+			m.Values = c.values
+		} else {
+			m.Values = ps.texts.take(m.Values)
+		}
+	}
+	p.Key = ps.texts.take(p.Key)
+	for i, id := range p.rest.key {
+		p.Key[i] = b.set.attributes[id].name
+	}
+	p.keyPos = ps.positions.take(p.keyPos)
+}
+
+// piece is memory for many lists.
+type piece[T any] struct {
+	free []T
+	next int // how long a next one is: twice as long as the one before
+}
+
+// take moves a list.
+func (p *piece[T]) take(list []T) []T {
+	if len(list) == 0 {
+		return list
+	}
+	if len(p.free) < len(list) {
+		p.next = min(max(2*p.next, 4), 512)
+		p.free = make([]T, max(len(list), p.next))
+	}
+	n := copy(p.free, list)
+	list, p.free = p.free[:n:n], p.free[n:]
+	return list
+}
+
+// cacheLine is how many bytes a processor gets from memory at once.
+const cacheLine = 64
+
+// eachText calls with the texts that a decision reads of p. The prefix of its keys comes first, then the values of its conditions, in order.
 func (p *Policy) eachText(call func(text *string)) {
-	for i := range p.compiled.conditions {
-		values := p.compiled.conditions[i].values
+	call(&p.rest.prefix)
+	for i := range p.rest.conditions {
+		values := p.rest.conditions[i].values
 		for j := range values {
 			call(&values[j])
 		}
 	}
-	call(&p.compiled.prefix)
 	call(&p.ID)
 	call(&p.Name)
 }
@@ -88,24 +159,24 @@ func (p *Policy) Tag() string {
 	return ""
 }
 
-// all lists the attributes that decide whether p applies and what it counts by, each once.
-func (c *compiled) all() []int32 {
-	ids := slices.Clone(c.key)
-	for _, cond := range c.conditions {
+// uses lists the attributes that decide whether p applies and what it counts by, each once.
+func (p *Policy) uses() []int32 {
+	ids := slices.Clone(p.rest.key)
+	for _, cond := range p.rest.conditions {
 		ids = append(ids, cond.attribute)
 	}
-	if c.tag >= 0 {
-		ids = append(ids, c.tag)
+	if p.compiled.tag >= 0 {
+		ids = append(ids, p.compiled.tag)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-func (b *builder) longestKey(c *compiled) int {
-	n := len("rl:{}") + len(c.prefix) + len(shadowSuffix)
-	ids := slices.Clone(c.key)
-	if c.foreignTag {
-		ids = append(ids, c.tag)
+func (b *builder) longestKey(p *Policy) int {
+	n := len("rl:{}") + len(p.rest.prefix) + len(shadowSuffix)
+	ids := slices.Clone(p.rest.key)
+	if p.compiled.foreignTag {
+		ids = append(ids, p.compiled.tag)
 	}
 	for _, id := range ids {
 		n += len("::") + len(b.set.attributes[id].row.short) + maxValueBytes

@@ -47,7 +47,7 @@ func (a *Attributes) Explain() []Explanation {
 func (a *Attributes) expired(p *Policy) (list []*Override) {
 	now := a.view.set.time()
 	for i := range p.Overrides {
-		if o := &p.Overrides[i]; o.Expired(now) && a.someHold(p.compiled.overrides[i].conditions) {
+		if o := &p.Overrides[i]; o.Expired(now) && a.someHold(p.rest.overrides[i].conditions) {
 			list = append(list, o)
 		}
 	}
@@ -86,8 +86,8 @@ func (u *Unmet) add(value []byte) {
 // attributes with several values.
 func (a *Attributes) unmet(p *Policy) []Unmet {
 	var none, scattered []Unmet
-	for i := range p.compiled.conditions {
-		c := &p.compiled.conditions[i]
+	for i := range p.rest.conditions {
+		c := &p.rest.conditions[i]
 		got := a.all(c.attribute)
 		u := Unmet{Condition: p.Match[i]}
 		held := len(got) == 0 && a.holds(c, nil)

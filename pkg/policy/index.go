@@ -11,8 +11,7 @@ import (
 type index struct {
 	always []int32 // policies without a condition on a value
 	lists  []indexed
-	flat   []int32  // what the lists list
-	places []listed // by policy
+	flat   []int32 // what the lists list, by Policy.Index
 }
 
 // indexed lists policies by a value of one attribute, or by its first bytes. It is a hash table with open addressing: of ten thousand policies each is
@@ -21,7 +20,8 @@ type indexed struct {
 	attribute int32
 	prefix    int // length of the prefix; 0: the whole value
 	slots     []slot
-	texts     string // of the set
+	block     []Policy // of the set
+	texts     string   // of the set
 }
 
 // slot is a value and who is listed under it. Empty if list is 0.
@@ -41,28 +41,28 @@ func (e *indexed) find(value []byte) uint32 {
 	hash := uint32(maphash.Bytes(indexSeed, value))
 	for at := int(hash); ; at++ {
 		s := &e.slots[at&(len(e.slots)-1)]
-		if s.list == 0 || s.hash == hash && e.texts[s.text:][:s.length] == string(value) {
+		if s.list == 0 || s.hash == hash && e.ahead(s.list) && e.texts[s.text:][:s.length] == string(value) {
 			return s.list
 		}
 	}
 }
 
-// listed is a policy, and the condition by which it is listed: who finds it there need not ask for that one again.
-type listed struct {
-	policy *Policy
-	listing
+// ahead is always true: it has the processor wait for the policy while it waits for the text, not after that.
+func (e *indexed) ahead(list uint32) bool {
+	return list >= several || e.block[list-1].compiled.listing.attribute == e.attribute
 }
 
+// listing is the condition by which a policy is listed: who finds it there need not ask for that one again.
 type listing struct{ condition, attribute int32 }
 
 // unlisted is the listing of a policy that is asked whatever the request.
 var unlisted = listing{-1, -1}
 
-// newIndex lists each policy under that exact condition whose attribute tells most policies apart, else under a prefix.
-func newIndex(texts string, policies []*Policy) index {
+// list chooses for each policy that exact condition whose attribute tells most policies apart, else a prefix.
+func (b *builder) list() {
 	distinct := map[int32]map[string]struct{}{}
-	for _, p := range policies {
-		for _, c := range p.compiled.conditions {
+	for _, p := range b.set.policies {
+		for _, c := range p.rest.conditions {
 			for _, v := range c.list() {
 				if distinct[c.attribute] == nil {
 					distinct[c.attribute] = map[string]struct{}{}
@@ -71,23 +71,29 @@ func newIndex(texts string, policies []*Policy) index {
 			}
 		}
 	}
-	x := index{places: make([]listed, len(policies))}
-	var lists lists
-	for i, p := range policies {
-		best := (*condition)(nil)
-		x.places[i] = listed{p, unlisted}
-		for j := range p.compiled.conditions {
-			if c := &p.compiled.conditions[j]; c.better(best, distinct) {
-				best, x.places[i].listing = c, listing{int32(j), c.attribute}
+	for _, p := range b.set.policies {
+		best, conditions := (*condition)(nil), p.rest.conditions
+		p.compiled.listing = unlisted
+		for j := range conditions {
+			if c := &conditions[j]; c.better(best, distinct) {
+				best, p.compiled.listing = c, listing{int32(j), c.attribute}
 			}
 		}
-		if best == nil {
-			x.always = append(x.always, int32(i))
+		p.compiled.only = best != nil && len(conditions) == 1
+	}
+}
+
+// newIndex lists each policy as it is to be.
+func newIndex(set *Set, policies []*Policy) (x index) {
+	var lists lists
+	for _, p := range policies {
+		if p.compiled.listing == unlisted {
+			x.always = append(x.always, int32(p.Index))
 			continue
 		}
-		lists.add(p, best, int32(i))
+		lists.add(p)
 	}
-	lists.pack(&x, texts)
+	lists.pack(&x, set)
 	return x
 }
 
@@ -107,7 +113,8 @@ type located struct {
 	at    uint32
 }
 
-func (l *lists) add(p *Policy, c *condition, index int32) {
+func (l *lists) add(p *Policy) {
+	c, index := &p.rest.conditions[p.compiled.listing.condition], int32(p.Index)
 	length := 0
 	if c.kind == Prefix {
 		length = len(c.values[0])
@@ -118,9 +125,9 @@ func (l *lists) add(p *Policy, c *condition, index int32) {
 		*l = append(*l, list{indexed: indexed{attribute: c.attribute, prefix: length}, policies: map[string][]int32{}})
 	}
 	one := &(*l)[at]
-	place := p.compiled.texts
-	for i := range p.compiled.conditions {
-		of := &p.compiled.conditions[i]
+	place := p.compiled.texts + uint32(p.compiled.prefix)
+	for i := range p.rest.conditions {
+		of := &p.rest.conditions[i]
 		for _, v := range of.values {
 			if of == c && !endsWith(one.policies[v], index) { // a value may be written twice, or in two ways
 				if one.policies[v] == nil {
@@ -136,10 +143,10 @@ func (l *lists) add(p *Policy, c *condition, index int32) {
 func endsWith(list []int32, n int32) bool { return len(list) > 0 && list[len(list)-1] == n }
 
 // pack makes the tables, and puts what a look-up reads close together.
-func (l *lists) pack(x *index, texts string) {
+func (l *lists) pack(x *index, set *Set) {
 	for i := range *l {
 		one := &(*l)[i]
-		one.texts = texts
+		one.block, one.texts = set.block, set.texts
 		one.slots = make([]slot, 1<<bits.Len(uint(len(one.values)*3/2))) // a quarter to two thirds of them will be taken
 		for _, l := range one.values {
 			v := l.value

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -71,7 +72,7 @@ func TestIndexChangesNothing(t *testing.T) {
 		s, err := NewSet([]*File{f})
 		require.NoError(t, err, b.String())
 		asking := *s.View(nil)
-		asking.index = index{places: asking.index.places}
+		asking.index = index{}
 
 		facts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]string {
 			return [2]string{rapid.SampledFrom(attributes).Draw(t, "attribute"), value.Draw(t, "value")}
@@ -90,4 +91,41 @@ func TestIndexChangesNothing(t *testing.T) {
 		}
 		require.Equal(t, found(&asking), found(s.View(nil)), b.String())
 	})
+}
+
+// TestDecisionReadsTwoLines: of ten thousand policies each is cold to the processor. What decisions read of one begins with a line of its cache and ends
+// with the next, in the block of a set.
+func TestDecisionReadsTwoLines(t *testing.T) {
+	p := reflect.TypeFor[Policy]()
+	require.Zero(t, p.Size()%cacheLine)
+	last, _ := p.FieldByName("compiled")
+	require.LessOrEqual(t, last.Offset+last.Type.Size(), uintptr(2*cacheLine))
+	for i := range p.NumField() {
+		if f := p.Field(i); f.Offset > last.Offset {
+			require.Contains(t, []string{"rest", "Name", "Domain", "Pos", "Match", "Key", "HashTag", "Overrides", "keyPos", "tagPos", "_"}, f.Name)
+		}
+	}
+}
+
+// TestTextsOfOnePolicyAreOneLine: the texts of a policy stand one behind the other, and what has room in a line of the cache is not spread over two.
+func TestTextsOfOnePolicyAreOneLine(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("policies:\n")
+	for i := range 300 {
+		fmt.Fprintf(&b, "  - {id: p%d, match: {tenant: %s}, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n", i, strings.Repeat("t", 1+i))
+	}
+	f, err := Parse("policies.yaml", []byte(b.String()))
+	require.NoError(t, err)
+	s, err := NewSet([]*File{f})
+	require.NoError(t, err)
+	end := 0
+	for i, p := range s.Policies() {
+		want := fmt.Sprintf(":p%d%sp%dp%d", i, strings.Repeat("t", 1+i), i, i)
+		at := int(p.compiled.texts)
+		require.GreaterOrEqual(t, at, end)
+		end = at + len(want)
+		require.Equal(t, want, s.texts[at:end])
+		require.Equal(t, fmt.Sprintf(":p%d", i), s.texts[at:][:p.compiled.prefix])
+		require.True(t, len(want) > cacheLine || at/cacheLine == (end-1)/cacheLine, "%s at %d", want, at)
+	}
 }

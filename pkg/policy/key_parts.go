@@ -6,9 +6,12 @@ import (
 )
 
 // Parts takes a key of p apart, to be shown to people: the attributes that it counts by, the one in the braces first, with their values as
-// they stand in the key: escaped, and hashed if long. ok is false if k is no key of p, such as one from before p was changed. Nothing may be decided
-// by what it gives.
+// they stand in the key: escaped, and hashed if long. ok is false if k is no key of p, such as one from before p was changed, or if p is of no Set.
+// Nothing may be decided by what it gives.
 func (p *Policy) Parts(k Key) (parts []Part, ok bool) {
+	if p.rest == nil {
+		return nil, false
+	}
 	text := string(k.b)
 	if p.Mode == Shadow {
 		if text, ok = strings.CutSuffix(text, shadowSuffix); !ok {
@@ -17,12 +20,12 @@ func (p *Policy) Parts(k Key) (parts []Part, ok bool) {
 	}
 	name := p.Tag()
 	if name == "" {
-		return nil, text == p.compiled.prefix
+		return nil, text == p.rest.prefix
 	}
 	text, ok = strings.CutPrefix(text, "rl:{")
 	tag, rest, closed := strings.Cut(text, "}")
 	short, value, named := strings.Cut(tag, ":")
-	rest, own := strings.CutPrefix(rest, p.compiled.prefix)
+	rest, own := strings.CutPrefix(rest, p.rest.prefix)
 	if !ok || !closed || !named || !own || short != rowOf(name).short {
 		return nil, false
 	}

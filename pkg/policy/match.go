@@ -19,19 +19,26 @@ type Hit struct {
 	Missing string
 }
 
-// compiled is what Match reads of a policy: attributes by id.
+// compiled is what Match reads of most policies: attributes by id.
 type compiled struct {
-	tag        int32 // the attribute in the braces; -1: none, one bucket for all
-	foreignTag bool  // the tag is not an attribute of the key
+	foreignTag bool // the tag is not an attribute of the key
 	lower      bool
-	overridden bool // there are overrides
+	overridden bool    // there are overrides
+	only       bool    // the listing's condition is the only one
+	prefix     uint16  // the length of what stands at texts: ":" + escaped id, or the whole key of a policy without attributes
+	tag        int32   // the attribute in the braces; -1: none, one bucket for all
+	listing    listing // the condition by which the index lists it
+	texts      uint32  // a place in Set.texts
+	key        uint32  // a place in Set.keys
+}
+
+// rest is what Match reads of some policies.
+type rest struct {
 	conditions []condition
 	key        []int32
-	prefix     string // ":" + escaped id, or the whole key of a policy without attributes
-
-	uses      []int32 // attributes of all of the above, each once
-	overrides []override
-	texts     uint32 // where in Set.texts its own begin
+	prefix     string
+	uses       []int32 // attributes of all of the above, each once
+	overrides  []override
 }
 
 type condition struct {
@@ -53,15 +60,15 @@ type override struct {
 func (a *Attributes) Match(dst []Hit) []Hit {
 	a.compose()
 	candidates, found := a.candidates()
+	block := a.view.set.block
 	for _, i := range candidates {
-		place := &a.view.index.places[i]
-		p, known := place.policy, unlisted
+		p, known := &block[i], unlisted
 		if found {
-			known = place.listing
+			known = p.compiled.listing
 		}
 		var groups uint64
 		if a.several {
-			groups = a.scattered(p.compiled.uses)
+			groups = a.scattered(p.rest.uses)
 		}
 		if groups == 0 {
 			dst = a.matchGroup(dst, p, anyGroup, known)
@@ -92,19 +99,22 @@ func merge(hits []Hit, first int) []Hit {
 
 // matchGroup appends p's hit as group sees the attributes, if p's conditions hold. known is one that does: it is not asked again.
 func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int, known listing) []Hit {
-	c := &p.compiled
 	hit := Hit{Policy: p, Numbers: &p.Numbers}
-	for i := range c.conditions {
-		if i == int(known.condition) {
-			hit.use(a.value(known.attribute, group), group)
-			continue
+	if known != unlisted {
+		hit.use(a.value(known.attribute, group), group)
+	}
+	if known == unlisted || !p.compiled.only {
+		for i := range p.rest.conditions {
+			if i == int(known.condition) {
+				continue
+			}
+			cond := &p.rest.conditions[i]
+			v := a.value(cond.attribute, group)
+			if !a.holds(cond, v) && (v != nil || !a.Partial) {
+				return dst
+			}
+			hit.use(v, group)
 		}
-		cond := &c.conditions[i]
-		v := a.value(cond.attribute, group)
-		if !a.holds(cond, v) && (v != nil || !a.Partial) {
-			return dst
-		}
-		hit.use(v, group)
 	}
 	a.identify(&hit, group)
 	return append(dst, hit)
@@ -113,7 +123,7 @@ func (a *Attributes) matchGroup(dst []Hit, p *Policy, group int, known listing) 
 // identify finds the key of a hit, or what is missing for it.
 func (a *Attributes) identify(hit *Hit, group int) {
 	p, c := hit.Policy, &hit.Policy.compiled
-	for _, id := range c.key {
+	for _, id := range a.view.set.keys[c.key] {
 		v := a.value(id, group)
 		if v == nil {
 			hit.Missing = a.view.set.attributes[id].name
@@ -129,7 +139,7 @@ func (a *Attributes) identify(hit *Hit, group int) {
 		}
 		hit.Tagging = v.groups
 	}
-	hit.Numbers = a.numbers(p, c, group)
+	hit.Numbers = a.numbers(p, group)
 	hit.Key = a.key(p, c, group)
 }
 
@@ -182,13 +192,13 @@ func (a *Attributes) holds(c *condition, v *value) bool {
 }
 
 // numbers gives those of the first override that holds, else the policy's own.
-func (a *Attributes) numbers(p *Policy, c *compiled, group int) *Numbers {
-	if !c.overridden {
+func (a *Attributes) numbers(p *Policy, group int) *Numbers {
+	if !p.compiled.overridden {
 		return &p.Numbers
 	}
 next:
-	for i := range c.overrides {
-		o := &c.overrides[i]
+	for i := range p.rest.overrides {
+		o := &p.rest.overrides[i]
 		for j := range o.conditions {
 			if !a.holds(&o.conditions[j], a.value(o.conditions[j].attribute, group)) {
 				continue next
@@ -204,12 +214,14 @@ next:
 // key renders the bucket's key into the arena.
 func (a *Attributes) key(p *Policy, c *compiled, group int) Key {
 	b := a.room(MaxKeyBytes)
+	set := a.view.set
+	prefix := set.texts[c.texts:][:c.prefix]
 	if c.tag < 0 {
-		b = append(b, c.prefix...)
+		b = append(b, prefix...)
 	} else {
 		b = a.appendPart(append(b, "rl:{"...), c, c.tag, group)
-		b = append(append(b, '}'), c.prefix...)
-		for _, id := range c.key {
+		b = append(append(b, '}'), prefix...)
+		for _, id := range set.keys[c.key] {
 			if id != c.tag {
 				b = a.appendPart(append(b, ':'), c, id, group)
 			}

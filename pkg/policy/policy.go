@@ -147,10 +147,12 @@ func (o *Override) Expired(now time.Time) bool { return !o.Until.IsZero() && !no
 //
 // What a decision reads stands first, so that it is few lines of the processor's cache: of ten thousand policies, each is cold.
 type Policy struct {
-	ID   string
-	Name string // what clients see; the id where none is written
-
 	Numbers Numbers
+
+	ID string
+
+	// Index numbers the policies of a Set from 0 in file order.
+	Index int
 
 	OnStoreFailure FailureMode
 	// NoReconcile says that what was admitted locally, while the store failed, is not charged to it afterwards.
@@ -162,11 +164,12 @@ type Policy struct {
 	Charge       Charge
 	Normalize    Normalize
 
-	// Index numbers the policies of a Set from 0 in file order.
-	Index int
-
 	compiled compiled
 
+	// What follows decisions do not read, or few of them.
+
+	rest   *rest
+	Name   string // what clients see; the id where none is written
 	Domain string // the domain of its file; empty: every domain
 	Pos    Position
 
@@ -177,6 +180,8 @@ type Policy struct {
 
 	keyPos []Position // where Key is written
 	tagPos Position   // where HashTag is written
+
+	_ [40]byte // in the block of a Set each begins with a line of the cache
 }
 
 // File is one policy file, parsed and checked by itself.

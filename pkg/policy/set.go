@@ -15,9 +15,11 @@ const DefaultIPv6Prefix = 64
 type Set struct {
 	version    string
 	policies   []*Policy
+	block      []Policy // what policies points to
 	numbers    []*Numbers
 	attributes []attribute
-	texts      string // those that decisions read of the policies, policy by policy
+	keys       [][]int32 // attributes that policies count by, or use
+	texts      string    // those that decisions read of the policies, policy by policy
 	ipv6Prefix int
 	views      map[string]*View
 	everywhere *View // of a domain that no file names: the policies of files without a domain
@@ -38,7 +40,7 @@ type View struct {
 	entries   map[string]int32 // entry key -> attribute
 	templates []template
 	policies  []*Policy
-	all       []int32 // 0 … len(policies)-1
+	all       []int32 // their Index
 	index     index
 }
 
@@ -118,9 +120,7 @@ func NewSet(files []*File) (*Set, error) {
 func build(files []*File) (*Set, Faults) {
 	b := newBuilder(files)
 	b.faults = duplicateIDs(files)
-	for _, f := range files {
-		b.addPolicies(f)
-	}
+	b.addPolicies(files)
 	b.setIPv6Prefix(files)
 	b.addViews(files)
 	for _, p := range b.set.policies {
@@ -129,9 +129,10 @@ func build(files []*File) (*Set, Faults) {
 	if len(b.faults) > 0 {
 		return nil, b.faults
 	}
+	b.list()
 	b.pack()
 	for _, v := range b.views() {
-		v.index = newIndex(b.set.texts, v.policies)
+		v.index = newIndex(b.set, v.policies)
 	}
 	return b.set, nil
 }

@@ -39,14 +39,14 @@ func (a *Answer) appendViolated(t *templates, d *ratelimit.Decision) {
 		}
 	}
 	for i, c := range a.shown {
-		name := t.names[c.Numbers.Index]
+		one := t.of(c)
 		if i == 0 {
-			a.Body = append(append(a.Body, `,"policy":`...), name...)
+			a.Body = one.appendJSON(append(a.Body, `,"policy":`...), c)
 			a.Body = append(a.Body, `,"violated-policies":[`...)
 		} else {
 			a.Body = append(a.Body, ',')
 		}
-		a.Body = append(a.Body, name...)
+		a.Body = one.appendJSON(a.Body, c)
 	}
 	if len(a.shown) > 0 {
 		a.Body = append(a.Body, ']')

@@ -80,16 +80,16 @@ func (r *Renderer) Render(d *ratelimit.Decision, a *Answer) {
 		}
 	}
 	for _, c := range a.shown {
-		n := &t.numbers[c.Numbers.Index]
-		if n.item == 0 {
+		one := t.of(c)
+		if one.hidden {
 			continue
 		}
 		if len(a.Policy) > 0 {
 			a.Policy = append(a.Policy, ", "...)
 		}
-		a.Policy = append(a.Policy, t.policyItem(n)...)
+		a.Policy = append(one.appendField(a.Policy, c), one.params...)
 		if c.Known {
-			a.RateLimit = appendItem(a.RateLimit, t.name(n), c, d.Allowed || c.Denied())
+			a.RateLimit = appendItem(a.RateLimit, one, c, d.Allowed || c.Denied())
 		}
 	}
 	if !d.Allowed {
@@ -132,12 +132,12 @@ func (a *Answer) insert(c *ratelimit.Check) {
 
 // appendItem appends "name";r=…;t=… to the field's list. Without t where the answer is a denial by others: a time there would be
 // taken for when to come back.
-func appendItem(b, name []byte, c *ratelimit.Check, withReset bool) []byte {
+func appendItem(b []byte, named *template, c *ratelimit.Check, withReset bool) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
 	r := remaining(c)
-	b = append(append(b, name...), ";r="...)
+	b = append(named.appendField(b, c), ";r="...)
 	b = strconv.AppendInt(b, r, 10)
 	if t, ok := resetOf(c, r); ok && withReset {
 		b = append(b, ";t="...)

@@ -1,10 +1,10 @@
 package rlheaders
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -14,31 +14,34 @@ import (
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
 )
 
-// templates are the unchanging parts of all answers under one policy set.
+// templates are the unchanging parts of all answers under one policy set. Of ten thousand policies each is cold to the processor, so they have next to
+// nothing of their own here: most have the same parameters as others, and are named by their id, which was read already.
 type templates struct {
 	set     *policy.Set
-	numbers []numbers // by policy.Numbers.Index
-	names   [][]byte  // the same order: the names for the problem body
-	long    [][]byte  // items that have no room in numbers
+	kinds   []template
+	numbers []uint32 // by policy.Numbers.Index: a place in kinds
 }
 
-// numbers are those of one policy or override: "free";q=20;w=12. The name is what it begins with. They are one line of the processor's cache, since
-// every answer reads them, and of ten thousand policies each is cold.
-type numbers struct {
-	item uint16 // its length; 0: not to be told of in header fields
-	name uint16 // its length, as a structured-field string
-	text [60]byte
+// template is what is said of a policy or override: "free";q=20;w=12.
+type template struct {
+	field  string // the name as a structured-field string; empty: the policy's id, in quotes
+	json   string // the name in JSON; empty where field is
+	params string
+	hidden bool // not to be told of in header fields
 }
 
-// policyItem gives an item. One that has no room begins with its place in long.
-func (t *templates) policyItem(n *numbers) []byte {
-	if int(n.item) <= len(n.text) {
-		return n.text[:n.item]
+func (t *templates) of(c *ratelimit.Check) *template { return &t.kinds[t.numbers[c.Numbers.Index]] }
+
+func (t *template) appendField(b []byte, c *ratelimit.Check) []byte { return appendName(b, t.field, c) }
+
+func (t *template) appendJSON(b []byte, c *ratelimit.Check) []byte { return appendName(b, t.json, c) }
+
+func appendName(b []byte, name string, c *ratelimit.Check) []byte {
+	if name != "" {
+		return append(b, name...)
 	}
-	return t.long[binary.NativeEndian.Uint32(n.text[:])]
+	return append(append(append(b, '"'), c.Policy.ID...), '"')
 }
-
-func (t *templates) name(n *numbers) []byte { return t.policyItem(n)[:n.name] }
 
 // templates gives those of set. While a reload is under way two of them may be made in turn, which costs time only.
 func (r *Renderer) templates(set *policy.Set) *templates {
@@ -53,18 +56,19 @@ func (r *Renderer) templates(set *policy.Set) *templates {
 }
 
 func (r *Renderer) newTemplates(set *policy.Set) *templates {
-	n := len(set.Numbers())
-	t := &templates{set: set, numbers: make([]numbers, n), names: make([][]byte, n)}
+	t := &templates{set: set, numbers: make([]uint32, len(set.Numbers()))}
+	places := map[template]uint32{}
 	for _, p := range set.Policies() {
-		name, err := json.Marshal(p.Name)
-		if err != nil {
-			panic(err) // a string
-		}
+		named := r.named(p)
 		add := func(n *policy.Numbers) {
-			t.names[n.Index] = name
-			if !slices.Contains(r.Elsewhere, p.Name) {
-				t.addItem(p, n)
+			one := named
+			one.params = params(p, n)
+			place, ok := places[one]
+			if !ok {
+				place = uint32(len(t.kinds))
+				places[one], t.kinds = place, append(t.kinds, one)
 			}
+			t.numbers[n.Index] = place
 		}
 		add(&p.Numbers)
 		for i := range p.Overrides {
@@ -74,19 +78,25 @@ func (r *Renderer) newTemplates(set *policy.Set) *templates {
 	return t
 }
 
-func (t *templates) addItem(p *policy.Policy, n *policy.Numbers) {
+// named is a template with all but the parameters.
+func (r *Renderer) named(p *policy.Policy) template {
+	name, err := json.Marshal(p.Name)
+	if err != nil {
+		panic(err) // a string
+	}
+	t := template{field: marshal(httpsfv.NewItem(p.Name)), json: string(name), hidden: slices.Contains(r.Elsewhere, p.Name)}
+	if id := `"` + p.ID + `"`; t.field == id && t.json == id {
+		t.field, t.json = "", ""
+	}
+	return t
+}
+
+func params(p *policy.Policy, n *policy.Numbers) string {
 	q, w := Quota(p, n)
-	item := httpsfv.NewItem(p.Name)
-	out := &t.numbers[n.Index]
-	out.name = uint16(len(marshal(item)))
+	item := httpsfv.NewItem(true)
 	item.Params.Add("q", q)
 	item.Params.Add("w", w)
-	text := marshal(item)
-	out.item = uint16(len(text))
-	if copy(out.text[:], text) < len(text) {
-		binary.NativeEndian.PutUint32(out.text[:], uint32(len(t.long)))
-		t.long = append(t.long, []byte(text))
-	}
+	return strings.TrimPrefix(marshal(item), "?1")
 }
 
 // marshal serialises an item by RFC 9651. The loader refuses names and numbers that have no serialisation.

@@ -23,6 +23,16 @@ type side struct {
 // median is the middle of what f says of the samples.
 func (s *side) median(f func(*lab.Sample) float64) float64 { return lab.Median(s.samples, f) }
 
+// by is the middle of the ratios of what f says of this side and of another in the same round: what the machine does meanwhile befalls both. It may
+// become slower by a third within a row.
+func (s *side) by(other *side, f func(*lab.Sample) float64) float64 {
+	rounds := make([]int, min(len(s.samples), len(other.samples)))
+	for i := range rounds {
+		rounds[i] = i
+	}
+	return lab.Median(rounds, func(i int) float64 { return f(s.samples[i]) / f(other.samples[i]) })
+}
+
 // result is what a row came to.
 type result struct {
 	row     row
@@ -153,14 +163,14 @@ func measureRatio(ctx context.Context, l *lineup, row row) (*result, error) {
 
 // ofFloor is a server's CPU per call by the floor's.
 func (r *result) ofFloor(s *side) float64 {
-	return s.median((*lab.Sample).CPUPerCall) / r.sides[0].median((*lab.Sample).CPUPerCall)
+	return s.by(r.sides[0], (*lab.Sample).CPUPerCall)
 }
 
 // ofVariant is the Redis CPU per call of envoy-rls by that of a variant.
 func (r *result) ofVariant(name string) float64 {
 	for _, s := range r.sides {
 		if s.Name == name {
-			return r.sides[1].median((*lab.Sample).RedisCPUPerCall) / s.median((*lab.Sample).RedisCPUPerCall)
+			return r.sides[1].by(s, (*lab.Sample).RedisCPUPerCall)
 		}
 	}
 	return math.NaN()

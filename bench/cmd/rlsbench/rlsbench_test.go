@@ -154,6 +154,22 @@ func outcomeOf() *outcome {
 	return o
 }
 
+// TestRatiosOfTheSameRound: a machine that becomes slower between two servers of a round changes the ratio of that one, not that of their medians.
+func TestRatiosOfTheSameRound(t *testing.T) {
+	of := func(cpus ...int) *side {
+		s := &side{}
+		for _, cpu := range cpus {
+			s.samples = append(s.samples, sampleOf(time.Duration(cpu)*time.Millisecond, time.Duration(cpu)*time.Millisecond, 0, 1))
+		}
+		return s
+	}
+	floor, ours := of(20, 20, 20, 30, 30), of(10, 10, 15, 15, 15)
+	floor.Side = &lab.Side{Name: floorProgram}
+	r := &result{sides: []*side{floor, ours}}
+	require.InDelta(t, 0.5, r.ofFloor(ours), 1e-9)
+	require.InDelta(t, 0.5, r.ofVariant(floorProgram), 1e-9)
+}
+
 func TestOutcome(t *testing.T) {
 	dir := t.TempDir()
 	to := options{json: filepath.Join(dir, "o.json"), markdown: filepath.Join(dir, "o.md"), svg: filepath.Join(dir, "plots")}

@@ -108,7 +108,7 @@ func measureSpread(ctx context.Context, l *lineup, r *result) (*result, error) {
 	}
 	least, most := math.Inf(1), 0.0
 	for _, one := range r.sides {
-		cpu := one.median((*lab.Sample).CPUPerCall)
+		cpu := one.by(r.sides[0], (*lab.Sample).CPUPerCall)
 		least, most = min(least, cpu), max(most, cpu)
 	}
 	l.add(r, ofSpread, most/least)
