@@ -55,6 +55,11 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 // unseen is a connection of which nothing is found out.
 type unseen struct{}
 
-func (unseen) Control(func(uintptr)) error    { return nil }
-func (unseen) Read(func(uintptr) bool) error  { return nil }
+// Control finds nothing out.
+func (unseen) Control(func(uintptr)) error { return nil }
+
+// Read finds nothing out.
+func (unseen) Read(func(uintptr) bool) error { return nil }
+
+// Write finds nothing out.
 func (unseen) Write(func(uintptr) bool) error { return nil }
