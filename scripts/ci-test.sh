@@ -8,10 +8,8 @@ set -euo pipefail
 . "$(dirname "$0")/ci-lib.sh"
 
 form=${1:-short}
-timeout=10m
 if [ "$form" = long ]; then
   export ENVOY_RLS_LONG=1
-  timeout=30m
 fi
 
 # packages lists all of the root module but the docs check. That one drives programs that Go's test cache does not know of, so that it
@@ -21,11 +19,12 @@ packages() { go list ./... | grep -v '/internal/doctest$'; }
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 
-# test_in DIR ARGUMENT... runs go test in a module and keeps its result lines for the end.
+# test_in DIR ARGUMENT... runs go test in a module and keeps its result lines for the end. Go's own timeout of 10 min is too short for some packages on
+# a slow machine.
 test_in() {
   local dir=$1
   shift
-  (cd "$ROOT/$dir" && go test -timeout "$timeout" "$@") 2>&1 | tee -a "$results"
+  (cd "$ROOT/$dir" && go test -timeout 30m "$@") 2>&1 | tee -a "$results"
 }
 
 # What a test cannot check for want of Envoy, Redis or PostgreSQL is a failure here.
