@@ -26,14 +26,28 @@ type demo struct {
 	lines *bufio.Scanner // what it prints
 }
 
-func startDemo(t *testing.T, service, policies string, flags ...string) *demo {
+// startDemo returns a demo that ends with the test, and the welcome that it has printed. Another program may take a port before the demo does:
+// then others are tried.
+func startDemo(t *testing.T, service, policies string, flags ...string) (d *demo, welcome string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "demo")
 	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/demo").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	args := append([]string{"--root", "..", "--envoy", binaries.envoy, "--service", service, "--policies", policies}, flags...)
+	for try := 1; ; try++ {
+		d = runDemo(t, program, args)
+		var found bool
+		if welcome, found = d.read(welcomeEnd); found {
+			return d, welcome
+		}
+		require.True(t, try < 3 && portTaken(d.Obituary()), "the demo ended without a welcome; %s", d.Obituary())
+	}
+}
 
+// runDemo starts a demo on free ports.
+func runDemo(t *testing.T, program string, args []string) *demo {
+	t.Helper()
 	d := &demo{}
-	args := []string{"--root", "..", "--envoy", binaries.envoy, "--service", service, "--policies", policies}
 	for _, name := range []string{
 		"--port", "--envoy-admin-port", "--grpc-port", "--admin-port", "--upstream-port", "--second-grpc-port", "--second-admin-port",
 	} {
@@ -45,7 +59,8 @@ func startDemo(t *testing.T, service, policies string, flags ...string) *demo {
 	d.edge = "127.0.0.1:" + strconv.Itoa(d.ports[0])
 	printed, printer := io.Pipe()
 	d.lines = bufio.NewScanner(printed)
-	d.Process, err = harness.StartProcess("demo", exec.Command(program, append(args, flags...)...), printer)
+	var err error
+	d.Process, err = harness.StartProcess("demo", exec.Command(program, args...), printer)
 	require.NoError(t, err)
 	closed := make(chan struct{})
 	go func() {
@@ -64,16 +79,22 @@ func startDemo(t *testing.T, service, policies string, flags ...string) *demo {
 // readUntil reads lines up to the first that matches pattern, and returns them; with an empty pattern, all that come.
 func (d *demo) readUntil(t *testing.T, pattern string) string {
 	t.Helper()
+	text, found := d.read(pattern)
+	require.True(t, found || pattern == "", "the demo ended without such a line; %s", d.Obituary())
+	return text
+}
+
+// read reads so, and tells whether there was such a line.
+func (d *demo) read(pattern string) (text string, found bool) {
 	want := regexp.MustCompile(pattern)
-	var text strings.Builder
+	var lines strings.Builder
 	for d.lines.Scan() {
-		text.WriteString(d.lines.Text() + "\n")
+		lines.WriteString(d.lines.Text() + "\n")
 		if pattern != "" && want.MatchString(d.lines.Text()) {
-			return text.String()
+			return lines.String(), true
 		}
 	}
-	require.Empty(t, pattern, "the demo ended without such a line; %s", d.Obituary())
-	return text.String()
+	return lines.String(), false
 }
 
 // requireGone checks that the demo left nothing that listens.
@@ -91,8 +112,7 @@ func TestDemo(t *testing.T) {
 	shipped, err := os.ReadFile("../config/policies.yaml")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(policies, shipped, 0o600))
-	d := startDemo(t, binaries.service, policies)
-	welcome := d.readUntil(t, welcomeEnd)
+	d, welcome := startDemo(t, binaries.service, policies)
 	require.Contains(t, welcome, "policies loaded", "the service's log is seen")
 	for _, match := range regexp.MustCompile(`(?m)^  (http://\S+)`).FindAllStringSubmatch(welcome, -1) {
 		_, err := harness.Get(t.Context(), match[1])
@@ -132,8 +152,7 @@ func TestDemoOnRedis(t *testing.T) {
 	if _, err := redistest.Find(); err != nil && os.Getenv(redistest.NeedEnv) == "" {
 		t.Skip(err)
 	}
-	d := startDemo(t, binaries.service, "../config/policies.yaml", "--store", "redis")
-	welcome := d.readUntil(t, welcomeEnd)
+	d, welcome := startDemo(t, binaries.service, "../config/policies.yaml", "--store", "redis")
 	_, nodes, found := strings.Cut(welcome, "(redis-cli -c -p PORT):")
 	require.True(t, found, welcome)
 	nodes, _, _ = strings.Cut(nodes, "\n")
@@ -162,8 +181,7 @@ func TestDemoSaysWhichProcessDied(t *testing.T) {
 	service := filepath.Join(dir, "service")
 	script := "#!/bin/sh\necho $$ >'" + dir + "/pid'\nexec '" + binaries.service + "' \"$@\"\n"
 	require.NoError(t, os.WriteFile(service, []byte(script), 0o700)) //nolint:gosec // has to be executable
-	d := startDemo(t, service, "../config/policies.yaml")
-	d.readUntil(t, welcomeEnd)
+	d, _ := startDemo(t, service, "../config/policies.yaml")
 
 	pid, err := os.ReadFile(dir + "/pid")
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,6 +101,11 @@ func newLab(t *testing.T, s setup) *harness.Lab {
 	require.NoError(t, err)
 	t.Cleanup(lab.Stop)
 	return lab
+}
+
+// portTaken tells from what a program said whether another one has taken its port.
+func portTaken(text string) bool {
+	return strings.Contains(strings.ToLower(text), "address already in use")
 }
 
 // writePolicies writes a policy file for one test.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,24 +58,37 @@ func socketAddress(hostport string) string {
 	return fmt.Sprintf("{address: %s, port_value: %s}", host, port)
 }
 
-func freeAddress(t *testing.T) string {
+// startAnywhere starts a program that ends with the test on a free address, and returns that when the program is healthy. Another program may take
+// the port before: then others are tried.
+func startAnywhere(t *testing.T, name string, command func(address string) *exec.Cmd) (address string) {
 	t.Helper()
-	port, err := harness.FreePort()
-	require.NoError(t, err)
-	return "127.0.0.1:" + strconv.Itoa(port)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for try := 1; ; try++ {
+		port, err := harness.FreePort()
+		require.NoError(t, err)
+		address = "127.0.0.1:" + strconv.Itoa(port)
+		process, err := harness.StartProcess(name, command(address), nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { process.Stop(patience) })
+		err = harness.Until(ctx, name+" to be ready", func() error {
+			_, err := harness.Get(ctx, "http://"+address+"/healthz")
+			return err
+		}, process)
+		if err == nil {
+			return address
+		}
+		require.True(t, try < 3 && portTaken(err.Error()), "%v", err)
+	}
 }
 
 // startService starts an instance of the service that ends with the test.
 func (p *payments) startService(t *testing.T, program string) (address string) {
 	t.Helper()
-	address = freeAddress(t)
-	cmd := exec.Command(program, "--listen", address, "--redis-url", p.redis.URL(), "--redis-timeout", "3s",
-		"--policies", filepath.Join(paymentsFolder, "service.yaml"))
-	process, err := harness.StartProcess("payments", cmd, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { process.Stop(patience) })
-	p.await(t, "the service to be ready", "http://"+address+"/healthz", process)
-	return address
+	return startAnywhere(t, "payments", func(address string) *exec.Cmd {
+		return exec.Command(program, "--listen", address, "--redis-url", p.redis.URL(), "--redis-timeout", "3s",
+			"--policies", filepath.Join(paymentsFolder, "service.yaml"))
+	})
 }
 
 // startEnvoy starts an Envoy that ends with the test, with the example's configuration and pairs of an old text and a new one. It has one worker:
@@ -83,28 +97,15 @@ func (p *payments) startEnvoy(t *testing.T, edits []string) {
 	t.Helper()
 	shipped, err := os.ReadFile(filepath.Join(paymentsFolder, "envoy.yaml"))
 	require.NoError(t, err)
-	p.edge = freeAddress(t)
-	edits = append(edits, "{address: 127.0.0.1, port_value: 10000}", socketAddress(p.edge))
-	for i := 0; i < len(edits); i += 2 {
-		require.Equal(t, 1, strings.Count(string(shipped), edits[i]), edits[i])
-	}
-	path := filepath.Join(t.TempDir(), "envoy.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(edits...).Replace(string(shipped))), 0o600))
-	process, err := harness.StartProcess("envoy", exec.Command(binaries.envoy, "--config-path", path, "--disable-hot-restart", "--concurrency", "1",
-		"--log-level", "warning"), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { process.Stop(patience) })
-	p.await(t, "Envoy to be ready", "http://"+p.edge+"/healthz", process)
-}
-
-func (p *payments) await(t *testing.T, what, url string, process *harness.Process) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, harness.Until(ctx, what, func() error {
-		_, err := harness.Get(ctx, url)
-		return err
-	}, process))
+	p.edge = startAnywhere(t, "envoy", func(address string) *exec.Cmd {
+		edits := append(slices.Clone(edits), "{address: 127.0.0.1, port_value: 10000}", socketAddress(address))
+		for i := 0; i < len(edits); i += 2 {
+			require.Equal(t, 1, strings.Count(string(shipped), edits[i]), edits[i])
+		}
+		path := filepath.Join(t.TempDir(), "envoy.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(strings.NewReplacer(edits...).Replace(string(shipped))), 0o600))
+		return exec.Command(binaries.envoy, "--config-path", path, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
+	})
 }
 
 // pay is the request of a user who has the session, through an application with the API key.
