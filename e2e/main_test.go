@@ -56,7 +56,8 @@ const patience = time.Minute
 type setup struct {
 	policies  string // a file
 	instances int    // of the service; 0: 1
-	// envoyTimeout is how long Envoy waits for the service; 0: 1 s, which even a busy machine keeps; shippedTimeout: as configured.
+	// envoyTimeout is how long Envoy waits for the service; 0: so long that a busy machine makes calls late but leaves none to Envoy;
+	// shippedTimeout: as configured.
 	envoyTimeout time.Duration
 	envoyConfig  string   // a file; empty: the one that is shipped
 	args         []string // further flags of the service; the last of two counts
@@ -87,7 +88,7 @@ func (s setup) options(dir string) harness.Options {
 	}
 	switch s.envoyTimeout {
 	case 0:
-		o.EnvoyTimeout = time.Second
+		o.EnvoyTimeout = patience / 4
 	case shippedTimeout:
 		o.EnvoyTimeout = 0
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/envoy-rls/envoy-rls/e2e/harness"
 )
 
-// newRedisLab starts two instances of the service on the shared cluster and an Envoy in front. Store and Envoy have more time than as configured, so
-// that a busy machine makes calls late but leaves none to a failure mode.
+// newRedisLab starts two instances of the service on the shared cluster and an Envoy in front. The store has more time than by default, so that a busy
+// machine makes calls late but leaves none to a failure mode.
 func newRedisLab(t *testing.T, policies string) *harness.Lab {
 	t.Helper()
 	cluster := useCluster(t, policies)
@@ -21,7 +21,7 @@ func newRedisLab(t *testing.T, policies string) *harness.Lab {
 	for _, url := range cluster.URLs()[:4] {
 		args = append(args, "--redis-url", url)
 	}
-	return newLab(t, setup{policies: writePolicies(t, policies), instances: 2, envoyTimeout: patience / 4, args: args})
+	return newLab(t, setup{policies: writePolicies(t, policies), instances: 2, args: args})
 }
 
 // requireSound checks what has to hold after every test: Envoy decided nothing itself, no failure mode answered, and both instances took part.

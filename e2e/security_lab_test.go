@@ -60,7 +60,7 @@ func newSecureLab(t *testing.T, policies string, change func(*harness.Options)) 
 	l.token.Store(&first)
 	l.followRedis()
 
-	s := setup{policies: writePolicies(t, policies), instances: 2, envoyTimeout: patience / 4, envoyConfig: l.writeEnvoy()}
+	s := setup{policies: writePolicies(t, policies), instances: 2, envoyConfig: l.writeEnvoy()}
 	o := s.options(t.TempDir())
 	o.ServiceArgs = append(o.ServiceArgs, l.args()...)
 	o.AdminTLS = l.adminTLS
