@@ -42,10 +42,10 @@ func TestExactOnOneServer(t *testing.T) {
 	e.requireExact(e.run(nothing))
 }
 
-// exactLab is a lab of three instances.
+// exactLab is a lab of three instances. The store has as much time as a busy machine mostly needs, and not so much that a pause would not be felt.
 func exactLab(t *testing.T, s labSetup) *exactness {
 	t.Helper()
-	s.policies, s.timeout, s.instances = exact, patientTimeout, 3
+	s.policies, s.timeout, s.instances = exact, 300*time.Millisecond, 3
 	l := newLab(t, s)
 	l.warm()
 	return newExactness(l, true)
