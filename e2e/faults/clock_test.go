@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -111,9 +112,17 @@ func (p *pair) set(first, second time.Duration) {
 // setNodeTimeout says after which silence a node gives up another. Minutes pass in seconds here, which no node may take for that.
 func (p *pair) setNodeTimeout(d time.Duration) {
 	p.Helper()
-	for _, node := range p.cluster.Nodes {
-		_, err := node.Do(p.Context(), "CONFIG", "SET", "cluster-node-timeout", d.Milliseconds())
-		require.NoError(p, err)
+	setNodeTimeout(p.T, p.cluster, d)
+}
+
+// setNodeTimeout does so for any cluster. A node that is started later has what it is configured with.
+func setNodeTimeout(t *testing.T, cluster *redistest.Cluster, d time.Duration) {
+	t.Helper()
+	for _, node := range cluster.Nodes {
+		if node.Running() {
+			_, err := node.Do(context.Background(), "CONFIG", "SET", "cluster-node-timeout", d.Milliseconds())
+			require.NoError(t, err)
+		}
 	}
 }
 

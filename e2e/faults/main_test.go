@@ -15,8 +15,11 @@ import (
 // service is the program under test. testMain sets it before any test runs.
 var service string
 
+// nodeTimeout is after which silence the nodes of the shared cluster give up another.
+const nodeTimeout = time.Second
+
 // shared is the cluster that scenarios use one after the other. Its clocks can be moved.
-var shared = redistest.Shared{Options: redistest.Options{MovingClock: true, Config: []string{"repl-timeout 36000"}}}
+var shared = redistest.Shared{Options: redistest.Options{MovingClock: true, NodeTimeout: nodeTimeout, Config: []string{"repl-timeout 36000"}}}
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 

@@ -53,9 +53,11 @@ func (l *lab) killVictim() {
 	require.NoError(l, err)
 }
 
-// pauseVictim stops the victim's primary for less time than the cluster waits before it promotes a replica.
+// pauseVictim stops the victim's primary for less time than the cluster waits before it promotes a replica, even if the machine is slow to let it go on.
 func (l *lab) pauseVictim() {
 	l.Helper()
+	setNodeTimeout(l.T, l.cluster, 15*time.Second)
+	l.Cleanup(func() { setNodeTimeout(l.T, l.cluster, nodeTimeout) })
 	node := l.primary(victim)
 	require.NoError(l, node.Pause())
 	time.Sleep(700 * time.Millisecond)
