@@ -1,6 +1,7 @@
 package redislimit_test
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync"
@@ -36,7 +37,7 @@ type instance struct {
 
 func start(t *testing.T, o redislimit.Options) *instance {
 	t.Helper()
-	o.Redis.Timeout = timeout
+	o.Redis.Timeout = cmp.Or(o.Redis.Timeout, timeout)
 	store, err := redislimit.New(o)
 	require.NoError(t, err)
 	require.NoError(t, store.Start(t.Context()))
@@ -113,15 +114,16 @@ func TestFailureModes(t *testing.T) {
 
 // TestCallersThatLeave: those who do not wait for Redis do not keep others from it.
 func TestCallersThatLeave(t *testing.T) {
+	const timeout = 3 * time.Second
 	server := redistest.StartStandalone(t)
 	var opened atomic.Int64
 	i := start(t, redislimit.Options{
-		Redis:        redisbackend.Options{URLs: []string{server.URL()}},
+		Redis:        redisbackend.Options{URLs: []string{server.URL()}, Timeout: timeout},
 		OnTransition: func(fallback.Transition) { opened.Add(1) },
 	})
 	require.NoError(t, server.Pause())
 	left, leave := context.WithCancel(t.Context())
-	time.AfterFunc(timeout*3/4, leave)
+	time.AfterFunc(timeout*5/8, leave) // who leaves before half of it does not count anyway
 	var all sync.WaitGroup
 	for n := range 10 {
 		all.Go(func() {
