@@ -17,6 +17,9 @@ import (
 // patience bounds waits for what must happen; no test passes by waiting it out.
 const patience = 20 * time.Second
 
+// long reports whether tests run in their long form.
+func long() bool { return os.Getenv("ENVOY_RLS_LONG") != "" }
+
 // running is a Source whose Run runs until the test ends.
 type running struct {
 	*policysource.Source
