@@ -69,7 +69,7 @@ func TestListen(t *testing.T) {
 // TestListenAgain: a connection that is cut, a server that is restarted and one that does not answer are found out, and listening begins again.
 func TestListenAgain(t *testing.T) {
 	server := pgtest.Start(t)
-	d := open(t, server.Database(t), func(o *policydb.Options) { o.Silence, o.Timeout = 20*time.Millisecond, 300*time.Millisecond })
+	d := open(t, server.Database(t), func(o *policydb.Options) { o.Silence = 20 * time.Millisecond })
 	l := listen(t, d)
 	await(l, "listening", l.changed)
 
