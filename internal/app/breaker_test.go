@@ -23,10 +23,15 @@ policies:
 `
 
 // breakerTimeout is the store timeout of these tests: a busy machine must not look like a failing shard.
-const breakerTimeout = 100 * time.Millisecond
+const breakerTimeout = 500 * time.Millisecond
 
-// late is how much longer a call may take: the machine may be busy.
-const late = 400 * time.Millisecond
+// late is how much longer a call may take: the machine may be busy. In the long form it is taken to do nothing else.
+func late() time.Duration {
+	if long() {
+		return 400 * time.Millisecond
+	}
+	return 4500 * time.Millisecond
+}
 
 // shardedInstance is a service on a cluster, and for each of its primaries a user whose buckets are there.
 type shardedInstance struct {
@@ -84,14 +89,14 @@ func (s *shardedInstance) node(address string) admin.NodeStatus {
 	return nodes[i]
 }
 
-// outage makes calls to all shards for a while, of which the first fails.
+// outage makes calls to all shards for a while, and enough of them, of which the first fails.
 func (s *shardedInstance) outage(lasting time.Duration) {
 	s.t.Helper()
 	var victims []time.Duration
-	for began := time.Now(); time.Since(began) < lasting; {
+	for began := time.Now(); time.Since(began) < lasting || len(victims) <= 10; {
 		for shard := range s.users {
 			by, took := s.by(shard, "open")
-			require.Less(s.t, took, breakerTimeout+late)
+			require.Less(s.t, took, breakerTimeout+late())
 			if shard > 0 {
 				require.Equal(s.t, "store", by, "shard %d is well", shard)
 				continue
@@ -101,24 +106,34 @@ func (s *shardedInstance) outage(lasting time.Duration) {
 		}
 		by, took := s.by(0, "closed")
 		require.Equal(s.t, "closed", by)
-		require.Less(s.t, took, breakerTimeout+late)
+		require.Less(s.t, took, breakerTimeout+late())
 	}
 	slices.Sort(victims)
 	s.t.Logf("%d calls to the failed shard: half of them in %v, all in %v", len(victims), victims[len(victims)/2], victims[len(victims)-1])
-	require.Greater(s.t, len(victims), 10)
 	require.Less(s.t, victims[len(victims)/2], breakerTimeout/2, "most do not wait for it")
 }
 
-// recovers waits until the store decides for the shard that failed.
-func (s *shardedInstance) recovers() time.Duration {
+// nodeTimeout changes how soon a node counts as dead.
+func nodeTimeout(t *testing.T, cluster *redistest.Cluster, timeout time.Duration) {
+	t.Helper()
+	for _, n := range cluster.Nodes {
+		_, err := n.Do(t.Context(), "CONFIG", "SET", "cluster-node-timeout", timeout.Milliseconds())
+		require.NoError(t, err)
+	}
+}
+
+// recovers waits until the store decides for the shard that failed: in the long form for a second at most.
+func (s *shardedInstance) recovers() {
 	s.t.Helper()
-	began := time.Now()
-	for {
+	most := patience
+	if long() {
+		most = time.Second
+	}
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between calls, as from a client
 		if by, _ := s.by(0, "closed"); by == "store" {
-			return time.Since(began)
+			return
 		}
-		require.Less(s.t, time.Since(began), 10*time.Second)
-		time.Sleep(5 * time.Millisecond) // between calls, as from a client
+		require.Less(s.t, time.Since(began), most)
 	}
 }
 
@@ -127,26 +142,27 @@ func (s *shardedInstance) recovers() time.Duration {
 func TestShardFails(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	t.Run("stopped and continued", func(t *testing.T) {
+		nodeTimeout(t, cluster, 15*time.Second) // who is stopped is not replaced
 		s := onShards(t, cluster)
 		victim := s.primaries[0].Addr()
 		gauge := `envoy_rls_store_breaker_state{node="` + victim + `"}`
 		require.Equal(t, "0", s.metric(gauge))
 		require.Equal(t, "1", s.metric("envoy_rls_store_available"))
 		require.NoError(t, s.primaries[0].Pause())
-		s.outage(800 * time.Millisecond) // the cluster takes longer to replace it
+		s.outage(800 * time.Millisecond)
 		require.NotEqual(t, "0", s.metric(gauge))
 		require.Equal(t, "0.75", s.metric("envoy_rls_store_available"))
 		require.Equal(t, 0.75, s.status().Store.Redis.Available)
 		told := s.node(victim)
 		require.NotEqual(t, "closed", told.Breaker)
-		require.Contains(t, []string{"timeout", "unsent"}, told.Reason)
+		require.Contains(t, []string{"timeout", "unsent", "connection", "dial"}, told.Reason, "a connection is given up at the same time")
 		require.WithinDuration(t, time.Now(), *told.Since, 10*time.Second)
 		code, _ := s.page("/readyz")
 		require.Equal(t, http.StatusOK, code)
 		require.True(t, s.logged(`level=WARN msg="a node of the store fails; each policy's onStoreFailure decides for it" node=`+victim))
 
 		require.NoError(t, s.primaries[0].Resume())
-		require.Less(t, s.recovers(), time.Second)
+		s.recovers()
 		require.Equal(t, "0", s.metric(gauge))
 		require.Equal(t, "closed", s.node(victim).Breaker)
 		require.True(t, s.logged(`level=INFO msg="a node of the store works again" node=`+victim))
@@ -154,6 +170,7 @@ func TestShardFails(t *testing.T) {
 		require.Contains(t, s.text(), `envoy_rls_unanswered_buckets_total{mode="open",reason="withheld"}`)
 	})
 	t.Run("killed, and a replica promoted", func(t *testing.T) {
+		nodeTimeout(t, cluster, time.Second)
 		s := onShards(t, cluster)
 		victim := s.primaries[0]
 		victim.Kill()
@@ -170,11 +187,11 @@ func TestShardFails(t *testing.T) {
 				waiting = false
 			default:
 				_, took := s.by(0, "open")
-				require.Less(t, took, breakerTimeout+late)
+				require.Less(t, took, breakerTimeout+late())
 				time.Sleep(time.Millisecond)
 			}
 		}
-		require.Less(t, s.recovers(), time.Second)
+		s.recovers()
 		require.Eventually(t, func() bool {
 			s.by(0, "open")
 			n := s.node(victim.Addr())

@@ -15,9 +15,10 @@ func TestSentinelPromotes(t *testing.T) {
 	if !long() {
 		t.Skip("takes seconds: ENVOY_RLS_LONG=1")
 	}
+	const timeout = 100 * time.Millisecond
 	watch := redistest.StartSentinel(t, redistest.Options{})
 	opts, log := options(t, byUser)
-	opts.Store, opts.StoreTimeout = "redis", breakerTimeout
+	opts.Store, opts.StoreTimeout = "redis", timeout
 	for _, address := range watch.SentinelAddrs() {
 		opts.Redis.URLs = append(opts.Redis.URLs, "redis://"+address+"?master_name="+redistest.SentinelMaster)
 	}
@@ -25,7 +26,7 @@ func TestSentinelPromotes(t *testing.T) {
 	by := func() string {
 		began := time.Now()
 		answer := i.call("user", "ann", "mode", "open")
-		require.Less(t, time.Since(began), breakerTimeout+late)
+		require.Less(t, time.Since(began), timeout+late())
 		return source(answer)
 	}
 	require.Equal(t, "store", by())
