@@ -36,7 +36,7 @@ func three(t *testing.T, urls ...string) []*instance {
 	all := make([]*instance, 3)
 	for n := range all {
 		opts, log := options(t, drained)
-		opts.Store, opts.StoreTimeout, opts.Redis.URLs = "redis", 200*time.Millisecond, urls
+		opts.Store, opts.StoreTimeout, opts.Redis.URLs = "redis", 2*time.Second, urls
 		all[n] = newInstance(t, opts, log)
 		require.NoError(t, all[n].Start(t.Context()))
 		all[n].connect()
@@ -64,7 +64,7 @@ func (i *instance) source(user string) string {
 
 func (i *instance) awaitBlocked(user string) {
 	i.t.Helper()
-	require.Eventually(i.t, func() bool { return i.source(user) == "blocked" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(i.t, func() bool { return i.source(user) == "blocked" }, patience, 5*time.Millisecond)
 }
 
 func body(user, more string) string {
@@ -80,14 +80,14 @@ func exhaust(t *testing.T, all []*instance, user string) {
 	}
 }
 
-// passesSoon measures how long it takes until a call passes, and fails after a second.
+// passesSoon measures how long it takes until a call passes, and fails in the long form after a second.
 func passesSoon(t *testing.T, i *instance, since time.Time, user string) {
 	t.Helper()
-	for time.Since(since) < 10*time.Second {
+	for time.Since(since) < patience {
 		if i.admitted(1, "user", user) == 1 {
 			took := time.Since(since)
 			t.Logf("passed after %v", took.Round(time.Millisecond))
-			require.Less(t, took, time.Second+200*time.Millisecond) // a machine that is busy
+			require.True(t, took < time.Second+200*time.Millisecond || !long(), "%v", took)
 			return
 		}
 		time.Sleep(5 * time.Millisecond) // whoever is denied comes again
@@ -100,7 +100,7 @@ var layouts = map[string]func(t *testing.T) []string{
 	"cluster":    func(t *testing.T) []string { return redistest.StartCluster(t, redistest.Options{}).URLs() },
 }
 
-// TestAChangeReachesEveryInstance: each has denied by what it remembers, and admits within a second.
+// TestAChangeReachesEveryInstance: each has denied by what it remembers, and admits; in the long form within a second.
 func TestAChangeReachesEveryInstance(t *testing.T) {
 	for name, urls := range layouts {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestAChangeReachesEveryInstance(t *testing.T) {
 			status, _ = all[0].change(buckets.Unblock, body("b", ""))
 			require.Equal(t, http.StatusOK, status)
 			for _, i := range all {
-				require.Eventually(t, func() bool { return i.source("b") != "blocked" }, 5*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return i.source("b") != "blocked" }, patience, 5*time.Millisecond)
 			}
 			requireAudit(t, all)
 			requireInstances(t, all)
@@ -232,7 +232,11 @@ func TestAChangeIsKnownWhenRedisFails(t *testing.T) {
 	exhaust(t, all, "a")
 	status, _ := all[0].change(buckets.Reset, body("a", ""))
 	require.Equal(t, http.StatusOK, status)
-	time.Sleep(1500 * time.Millisecond) // nothing shows that it has arrived but what comes next
+	status, _ = all[0].change(buckets.Block, body("b", `, "for": "1h", "reason": "test"`))
+	require.Equal(t, http.StatusOK, status)
+	for _, i := range all {
+		i.awaitBlocked("b") // the reset came before, or with it
+	}
 	server.Kill()
 	admitted := 0
 	for _, i := range all {
