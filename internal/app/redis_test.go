@@ -141,6 +141,7 @@ func TestField_HotDrainedKey(t *testing.T) {
 	if long() {
 		each = 20_000
 	}
+	began := time.Now()
 	require.NoError(t, server.ResetStats(t.Context()))
 	var all sync.WaitGroup
 	for range callers {
@@ -156,9 +157,10 @@ func TestField_HotDrainedKey(t *testing.T) {
 	all.Wait()
 	stats, err := server.CommandStats(t.Context())
 	require.NoError(t, err)
-	calls := float64(stats["evalsha"].Calls) / float64(callers*each)
-	t.Logf("%.5f calls of Redis for each decision", calls)
-	require.LessOrEqual(t, calls, 0.01)
+	calls, seconds := float64(stats["evalsha"].Calls), time.Since(began).Seconds()
+	t.Logf("%.5f calls of Redis for each decision", calls/float64(callers*each))
+	// Each caller may ask once when the denial is forgotten, which is after a second; the rest is what instances ask beside the decisions.
+	require.LessOrEqual(t, calls, (callers+7)*(seconds+1))
 }
 
 const modes = `domain: edge
