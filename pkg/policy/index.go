@@ -58,10 +58,23 @@ type listing struct{ condition, attribute int32 }
 // unlisted is the listing of a policy that is asked whatever the request.
 var unlisted = listing{-1, -1}
 
-// list chooses for each policy that exact condition whose attribute tells most policies apart, else a prefix.
+// list chooses for each policy that exact condition whose attribute tells most policies of its domain apart, else a prefix. One without a domain is
+// listed alike in every view.
 func (b *builder) list() {
+	for _, v := range b.views() {
+		distinct := v.distinct()
+		for _, p := range v.policies {
+			if b.set.ViewOf(p) == v {
+				p.list(distinct)
+			}
+		}
+	}
+}
+
+// distinct are the values that conditions look for, by attribute.
+func (v *View) distinct() map[int32]map[string]struct{} {
 	distinct := map[int32]map[string]struct{}{}
-	for _, p := range b.set.policies {
+	for _, p := range v.policies {
 		for _, c := range p.rest.conditions {
 			for _, v := range c.list() {
 				if distinct[c.attribute] == nil {
@@ -71,16 +84,18 @@ func (b *builder) list() {
 			}
 		}
 	}
-	for _, p := range b.set.policies {
-		best, conditions := (*condition)(nil), p.rest.conditions
-		p.compiled.listing = unlisted
-		for j := range conditions {
-			if c := &conditions[j]; c.better(best, distinct) {
-				best, p.compiled.listing = c, listing{int32(j), c.attribute}
-			}
+	return distinct
+}
+
+func (p *Policy) list(distinct map[int32]map[string]struct{}) {
+	best, conditions := (*condition)(nil), p.rest.conditions
+	p.compiled.listing = unlisted
+	for j := range conditions {
+		if c := &conditions[j]; c.better(best, distinct) {
+			best, p.compiled.listing = c, listing{int32(j), c.attribute}
 		}
-		p.compiled.only = best != nil && len(conditions) == 1
 	}
+	p.compiled.only = best != nil && len(conditions) == 1
 }
 
 // newIndex lists each policy as it is to be.

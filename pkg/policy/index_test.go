@@ -56,9 +56,10 @@ func TestIndexChangesNothing(t *testing.T) {
 			return value.Draw(t, "value")
 		})
 		attributes := []string{"tenant", "plan", "team", "org"}
-		var b strings.Builder
-		b.WriteString("policies:\n")
+		texts := map[string]string{} // by domain
 		for i := range rapid.IntRange(1, 12).Draw(t, "policies") {
+			var b strings.Builder
+			domain := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "domain")
 			fmt.Fprintf(&b, "  - {id: p%d, match: {", i)
 			for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(attributes), 0, 3, rapid.ID).Draw(t, "conditions") {
 				fmt.Fprintf(&b, "%s: %s, ", name, match.Draw(t, "match"))
@@ -66,12 +67,22 @@ func TestIndexChangesNothing(t *testing.T) {
 			key := rapid.SliceOfNDistinct(rapid.SampledFrom(attributes), 0, 2, rapid.ID).Draw(t, "key")
 			normalize := rapid.SampledFrom([]string{"", ", normalize: lower"}).Draw(t, "normalize")
 			fmt.Fprintf(&b, "}, key: [%s]%s, algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n", strings.Join(key, ", "), normalize)
+			texts[domain] += b.String()
 		}
-		f, err := Parse("policies.yaml", []byte(b.String()))
-		require.NoError(t, err, b.String())
-		s, err := NewSet([]*File{f})
-		require.NoError(t, err, b.String())
-		asking := *s.View(nil)
+		var files []*File
+		for domain, text := range texts {
+			text = "policies:\n" + text
+			if domain != "" {
+				text = "domain: " + domain + "\n" + text
+			}
+			f, err := Parse(domain+".yaml", []byte(text))
+			require.NoError(t, err, text)
+			files = append(files, f)
+		}
+		s, err := NewSet(files)
+		require.NoError(t, err, texts)
+		view := s.View([]byte(rapid.SampledFrom([]string{"x", "y", "other"}).Draw(t, "view")))
+		asking := *view
 		asking.index = index{}
 
 		facts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]string {
@@ -89,12 +100,12 @@ func TestIndexChangesNothing(t *testing.T) {
 			}
 			return list
 		}
-		require.Equal(t, found(&asking), found(s.View(nil)), b.String())
+		require.Equal(t, found(&asking), found(view), texts)
 	})
 }
 
 // TestDecisionReadsTwoLines: of ten thousand policies each is cold to the processor. What decisions read of one begins with a line of its cache and ends
-// with the next, in the block of a set.
+// with the next, in the block of a large set.
 func TestDecisionReadsTwoLines(t *testing.T) {
 	p := reflect.TypeFor[Policy]()
 	require.Zero(t, p.Size()%cacheLine)
@@ -127,5 +138,44 @@ func TestTextsOfOnePolicyAreOneLine(t *testing.T) {
 		require.Equal(t, want, s.texts[at:end])
 		require.Equal(t, fmt.Sprintf(":p%d", i), s.texts[at:][:p.compiled.prefix])
 		require.True(t, len(want) > cacheLine || at/cacheLine == (end-1)/cacheLine, "%s at %d", want, at)
+	}
+}
+
+// TestListedByTheDomainsOwn: what tells the policies of one domain apart is not what does so in another one's file.
+func TestListedByTheDomainsOwn(t *testing.T) {
+	const n = 500
+	file := func(domain, match string) *File {
+		var b strings.Builder
+		if domain != "" {
+			fmt.Fprintf(&b, "domain: %s\n", domain)
+		}
+		b.WriteString("policies:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  - {id: %sp%d, match: %s, key: [ip], algorithm: token-bucket, capacity: 1, refillPerDay: 1, onStoreFailure: open}\n", domain, i, fmt.Sprintf(match, i))
+		}
+		f, err := Parse(domain+".yaml", []byte(b.String()))
+		require.NoError(t, err)
+		return f
+	}
+	s, err := NewSet([]*File{
+		file("tenants", "{route: GET /pay, tenant: t%d}"),
+		file("routes", "{route: GET /r%d, tenant: acme}"),
+		file("", "{route: GET /pay, tenant: acme, plan: free%d}"),
+	})
+	require.NoError(t, err)
+	for domain, facts := range map[string][]string{
+		"tenants": {"route", "GET /pay", "tenant", "t7", "plan", "free7"},
+		"routes":  {"route", "GET /r7", "tenant", "acme", "plan", "free7"},
+		"other":   {"route", "GET /pay", "tenant", "acme", "plan", "free7"},
+	} {
+		var a Attributes
+		a.Reset(s.View([]byte(domain)))
+		for i := 0; i < len(facts); i += 2 {
+			a.Add(0, []byte(facts[i]), []byte(facts[i+1]))
+		}
+		candidates, found := a.candidates()
+		require.True(t, found)
+		require.LessOrEqual(t, len(candidates), 2, domain)
+		require.Len(t, a.Match(nil), 1, domain)
 	}
 }

@@ -181,7 +181,7 @@ type Policy struct {
 	keyPos []Position // where Key is written
 	tagPos Position   // where HashTag is written
 
-	_ [40]byte // in the block of a Set each begins with a line of the cache
+	_ [40]byte // in the block of a large Set each begins with a line of the cache
 }
 
 // File is one policy file, parsed and checked by itself.

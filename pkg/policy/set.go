@@ -15,7 +15,7 @@ const DefaultIPv6Prefix = 64
 type Set struct {
 	version    string
 	policies   []*Policy
-	block      []Policy // what policies points to
+	block      []Policy // what policies points to. Who keeps a policy keeps all of it
 	numbers    []*Numbers
 	attributes []attribute
 	keys       [][]int32 // attributes that policies count by, or use

@@ -135,7 +135,6 @@ func (c *client) prepare() error {
 		PipelinePoolSize:           -1, // pipelines are all that there is
 		ReadBufferSize:             buffer,
 		WriteBufferSize:            buffer,
-		Dialer:                     dialPlain,
 	}
 	if c.target.tls {
 		dialer, err := c.dialer()

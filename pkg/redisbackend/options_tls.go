@@ -21,7 +21,7 @@ func (c *client) dialer() (func(ctx context.Context, network, address string) (n
 		return nil, err
 	}
 	c.certificates.Store(files)
-	plain := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
+	plain := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		d := tls.Dialer{NetDialer: plain, Config: files.Client(o.ServerName)}
 		return d.DialContext(ctx, network, address)
