@@ -81,7 +81,7 @@ func TestField_TenMillionKeysStayWithinTheBound(t *testing.T) {
 	for i := range keys {
 		c.one(take(keyOf(i), slow))
 	}
-	bytes := float64(heap()-before) / float64(c.store.Stats().Buckets)
+	bytes := float64(int64(heap()-before)) / float64(c.store.Stats().Buckets)
 	require.Less(t, bytes, 110.0, "bytes a bucket")
 	require.LessOrEqual(t, c.store.Stats().Buckets, room+256)
 	runtime.KeepAlive(c)
