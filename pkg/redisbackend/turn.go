@@ -13,7 +13,7 @@ const alone = 300 * time.Microsecond
 type turn struct {
 	free chan struct{} // has an element while no worker has the turn
 	mine bool
-	late *time.Timer // gives it away when the replies are not there in time
+	late *time.Timer // gives it away when the replies are not there in time; nil before the first lend
 }
 
 // newTurns makes what the workers of one node share.
@@ -23,11 +23,7 @@ func newTurns() chan struct{} {
 	return free
 }
 
-func newTurn(free chan struct{}) turn {
-	late := time.AfterFunc(alone, func() { free <- struct{}{} })
-	late.Stop() // it has only just begun
-	return turn{free: free, late: late}
-}
+func newTurn(free chan struct{}) turn { return turn{free: free} }
 
 // take waits until the turn is this worker's. It returns false when ctx has ended before.
 func (t *turn) take(ctx context.Context) bool {
@@ -44,7 +40,15 @@ func (t *turn) take(ctx context.Context) bool {
 }
 
 // lend lets the turn go to another worker when alone is over, unless reclaim is called before.
-func (t *turn) lend() { t.late.Reset(alone) }
+func (t *turn) lend() {
+	if t.late != nil {
+		t.late.Reset(alone)
+		return
+	}
+	// Not sooner: a timer that is made to be stopped at once gives away a turn that nobody has, should this goroutine stand still between the two.
+	free := t.free
+	t.late = time.AfterFunc(alone, func() { free <- struct{}{} })
+}
 
 // reclaim keeps the turn if it is not gone.
 func (t *turn) reclaim() { t.mine = t.late.Stop() }

@@ -49,6 +49,7 @@ func TestTurn(t *testing.T) {
 				done.Wait()
 				require.Equal(t, test.secondIn, got)
 				require.Equal(t, test.keeps, within(&first, time.Second), "the first has it now")
+				require.False(t, within(&turn{free: free}, time.Second), "there is one turn")
 			})
 		})
 	}
@@ -87,5 +88,19 @@ func TestTurnsAreNeverLost(t *testing.T) {
 		workers.Wait()
 		last := newTurn(free)
 		require.True(t, within(&last, alone))
+		require.False(t, within(&turn{free: free}, time.Second), "there is one turn")
 	})
+}
+
+// TestATurnBeginsWithoutATimer: one that is made and stopped can fire in between, when the machine is busy, and then there is a turn too many: a worker that
+// passes its own waits for ever, and so does close.
+func TestATurnBeginsWithoutATimer(t *testing.T) {
+	free := newTurns()
+	mine := newTurn(free)
+	require.True(t, within(&mine, time.Second))
+	require.Nil(t, mine.late)
+	mine.lend()
+	require.NotNil(t, mine.late)
+	mine.reclaim()
+	mine.pass()
 }
