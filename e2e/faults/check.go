@@ -94,11 +94,14 @@ func (r *Record) CheckAgain(can time.Duration, shard int, while time.Duration) e
 	return nil
 }
 
-// CheckAlone checks that the store decides on the shard alone, but for 1 % of the decisions, a while after it can.
+// few is how many decisions can miss the store's timeout by chance on a shared machine, of which the witness does not see all.
+const few = 5
+
+// CheckAlone checks that the store decides on the shard alone, but for 1 % of the decisions or a few, a while after it can.
 func (r *Record) CheckAlone(can time.Duration, shard int, while time.Duration) error {
 	after := r.Select(Span{can + while, 1 << 62}, shard)
 	others := Count(after, func(d *Decision) bool { return !d.ByStore() && !r.disturbed(d) })
-	if others*100 > len(after) {
+	if others > max(few, len(after)/100) {
 		return fmt.Errorf("on shard %d, the store did not make %d of %d decisions later than %v after it could", shard, others, len(after), while)
 	}
 	return nil
@@ -124,8 +127,8 @@ func (r *Record) Again(can time.Duration, shard int) time.Duration {
 	return -1
 }
 
-// CheckUntouched checks that a fault elsewhere was not felt on healthy shards: within the span the store made 99 % of the decisions, and 99 % of
-// them took at most 5 ms longer than 99 % of those before it, on the same shards.
+// CheckUntouched checks that a fault elsewhere was not felt on healthy shards: within the span the store made 99 % of the decisions, or all but a few, and
+// as many took at most 5 ms longer than 99 % of those before it, on the same shards.
 func (r *Record) CheckUntouched(s Span, healthy ...int) error {
 	const slower = 5 * time.Millisecond
 	before, during := r.Select(Span{0, s.From}, healthy...), r.Select(s, healthy...)
@@ -133,10 +136,10 @@ func (r *Record) CheckUntouched(s Span, healthy ...int) error {
 		return errors.New("nothing was asked about healthy shards before or while others were in trouble")
 	}
 	touched := Count(during, func(d *Decision) bool { return !d.ByStore() && !r.disturbed(d) })
-	if touched*100 > len(during) {
+	if touched > max(few, len(during)/100) {
 		return fmt.Errorf("failure modes made %d of %d decisions on healthy shards", touched, len(during))
 	}
-	was, is := quantile(r.nets(before), 0.99), quantile(r.nets(during), 0.99)
+	was, is := quantile(r.nets(before), 0.99), quantile(r.nets(during), max(0, min(0.99, 1-few/float64(len(during)))))
 	if is > was+slower {
 		return fmt.Errorf("p99 on healthy shards is %v, was %v", is, was)
 	}

@@ -96,6 +96,8 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 		{"the store never decides again", func(r *faults.Record) { change(r, after, victim, 1, by("local")) }, "the store decided nothing on shard 1"},
 		{"nothing is asked afterwards", func(r *faults.Record) { r.Decisions = r.Decisions[:2000] }, "nothing was asked about shard 1"},
 		{"the store decides half again", func(r *faults.Record) { change(r, after, victim, 2, by("closed")) }, "the store did not make 125 of 250 decisions"},
+		{"a few decisions are late afterwards", func(r *faults.Record) { change(r, after, victim, 50, by("closed")) }, ""},
+		{"more than a few are", func(r *faults.Record) { change(r, after, victim, 40, by("closed")) }, "the store did not make 7 of 250 decisions"},
 		{"a stalled machine excuses no store that never decides again", func(r *faults.Record) {
 			r.Stalls = []faults.Span{{From: 0, To: time.Hour}}
 			change(r, after, victim, 1, by("local"))
