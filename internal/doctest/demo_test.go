@@ -3,8 +3,6 @@ package doctest
 import (
 	"bufio"
 	"context"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/envoy-rls/envoy-rls/internal/childproc"
 )
 
 // demoPorts are those that documents name, with the variable that moves each: a test takes free ones.
@@ -38,7 +38,9 @@ func startDemo(t *testing.T, c *checker) *sandbox {
 	env := append(os.Environ(), "ENVOY_RLS_ADMIN_TOKEN_FILE="+tokens)
 	var ports []string
 	for documented, variable := range demoPorts {
-		port := freePort(t)
+		free, err := childproc.FreePort(t.Context())
+		require.NoError(t, err)
+		port := strconv.Itoa(free)
 		env = append(env, variable+"="+port)
 		ports = append(ports, "localhost:"+documented, "localhost:"+port)
 	}
@@ -80,22 +82,4 @@ func stopDemo(t *testing.T, cmd *exec.Cmd) {
 	kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	require.NoError(t, cmd.Wait(), "the demo did not end well after Ctrl-C")
-}
-
-// freePort gives a port of loopback that nothing listens on. It is below those that systems hand out for outgoing connections, so
-// that it stays free until a process listens there.
-func freePort(t *testing.T) string {
-	t.Helper()
-	const first, count = 15_000, 15_000
-	for range 100 {
-		port := strconv.Itoa(first + rand.IntN(count))
-		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+port)
-		if err != nil {
-			continue
-		}
-		require.NoError(t, listener.Close())
-		return port
-	}
-	require.Fail(t, "no free port found")
-	return ""
 }

@@ -49,10 +49,15 @@ func New(ctx context.Context, dir string) (*Server, error) {
 	if err := s.init(ctx); err != nil {
 		return nil, err
 	}
-	if s.Port, err = childproc.FreePort(ctx); err != nil {
-		return nil, err
+	for try := 1; ; try++ { // another program may take the port first
+		if s.Port, err = childproc.FreePort(ctx); err != nil {
+			return nil, err
+		}
+		err = s.Start(ctx)
+		if err == nil || try == 3 || !strings.Contains(err.Error(), "Address already in use") {
+			return s, err
+		}
 	}
-	return s, s.Start(ctx)
 }
 
 // init makes the data directory, with a password for everybody who connects.

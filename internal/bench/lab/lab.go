@@ -32,8 +32,17 @@ type Service struct {
 const startTimeout = 60 * time.Second
 
 // Start starts the service and returns when it is ready. With a Redis its deadline is 1 s, so that no call ends by the failure mode, which would
-// look cheap; later flags in Args win.
+// look cheap; later flags in Args win. Another program may take a port before the service does: then others are tried.
 func (s Service) Start(ctx context.Context) (*Side, error) {
+	for try := 1; ; try++ {
+		side, err := s.start(ctx)
+		if err == nil || try == 3 || !strings.Contains(err.Error(), "address already in use") {
+			return side, err
+		}
+	}
+}
+
+func (s Service) start(ctx context.Context) (*Side, error) {
 	side := &Side{Name: s.Name, Redis: s.Redis}
 	for _, addr := range []*string{&side.Addr, &side.Admin, &side.Debug} {
 		port, err := childproc.FreePort(ctx)
