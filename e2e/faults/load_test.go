@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,14 +86,16 @@ func TestWitness(t *testing.T) {
 	t.Parallel()
 	w, err := faults.StartWitness()
 	require.NoError(t, err)
+	asked, once := make(chan struct{}), sync.Once{}
 	l := faults.StartLoad(faults.LoadOptions{
 		PerSecond: 10,
 		Next:      func(int) faults.Call { return faults.Call{} },
 		Ask: func(context.Context, int, faults.Call) (harness.Answer, error) {
+			once.Do(func() { close(asked) })
 			return harness.Answer{Source: "store"}, w.Freeze(100 * time.Millisecond)
 		},
 	}, w)
-	time.Sleep(time.Millisecond)
+	<-asked
 	r := l.Stop()
 	require.NoError(t, w.Stop())
 	require.NotEmpty(t, r.Decisions)

@@ -159,7 +159,8 @@ const parts = {
 		await page.getByText("Nothing is wrong that this instance knows of.").waitFor();
 		await control("/policies", "policies: [{id: broken}]");
 		await page.locator("#problems li.severe", { hasText: "The policies cannot be loaded" }).waitFor();
-		assert.match(await page.title(), /^\(1\) /);
+		// On a busy machine something else may be wrong as well.
+		await page.waitForFunction(() => document.title.startsWith("(" + document.querySelectorAll("#problems li").length + ") "));
 		await control("/policies", sound);
 		await page.getByText("Nothing is wrong that this instance knows of.").waitFor();
 		await control("/redis/pause", "");
