@@ -81,8 +81,12 @@ func TestListenAgain(t *testing.T) {
 	server.Kill()
 	require.Error(t, await(l, "the end of the server", l.lost))
 	// Its port may accept a connection that the kill then cuts.
-	for refused := false; !refused; {
-		refused = strings.Contains(await(l, "an attempt that is refused", l.lost).Error(), "refused")
+	for killed := time.Now(); ; {
+		err := await(l, "an attempt", l.lost)
+		if strings.Contains(err.Error(), "refused") {
+			break
+		}
+		require.Less(t, time.Since(killed), patience, "no attempt is refused: %v", err)
 	}
 	require.NoError(t, server.Start(t.Context()))
 	await(l, "listening to the new server", l.changed)
