@@ -201,7 +201,7 @@ func TestServersDieWithTheirStarter(t *testing.T) {
 		select {}
 	}
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), childEnv+"=1")
+	child.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+t.TempDir()) // it is killed before it removes its own
 	out, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
