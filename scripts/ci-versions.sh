@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what a run of the checks was made with.
+# Prints what a run of the checks was made with, and sees to it that there is room on the disk: a full one fails tests at random.
 set -euo pipefail
 # shellcheck source=scripts/ci-lib.sh
 . "$(dirname "$0")/ci-lib.sh"
@@ -12,3 +12,22 @@ python3 --version
 if command -v node >/dev/null 2>&1; then echo "node $(node --version), npm $(npm --version)"; else echo "node: none"; fi
 gcc --version | head -n 1
 echo "$(nproc) cores, $(uname -srm)"
+
+# free_mib DIR is how much room there is where DIR is.
+free_mib() { df -Pk "$1" | awk 'NR == 2 { print int($4 / 1024) }'; }
+
+# A run from nothing writes some 4 GiB, nearly all of it to Go's build cache, which grows from run to run and can be made again.
+room=4096
+cache=$(go env GOCACHE)
+mkdir -p "$cache"
+if [ "$(free_mib "$cache")" -lt $room ]; then
+  echo "$(free_mib "$cache") MiB are free: go clean -cache"
+  go clean -cache
+fi
+for dir in "$cache" "$ROOT" "${TMPDIR:-/tmp}"; do
+  if [ "$(free_mib "$dir")" -lt $((room / 2)) ]; then
+    echo "no room: $(free_mib "$dir") MiB are free where $dir is, and the checks need $((room / 2)) at least" >&2
+    exit 1
+  fi
+done
+echo "$(free_mib "$cache") MiB free"
