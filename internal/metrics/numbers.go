@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/envoy-rls/envoy-rls/pkg/algorithm"
+	"github.com/envoy-rls/envoy-rls/pkg/policy"
 )
 
 var (
@@ -19,11 +20,10 @@ var (
 var numbersDescs = []*prometheus.Desc{capacityDesc, refillDesc, limitDesc, windowDesc, overridesDesc}
 
 // collectNumbers gives the numbers of the policy in force, so that use can be shown as a share of them.
-func (c *counts) collectNumbers(ch chan<- prometheus.Metric) {
+func (c *counts) collectNumbers(ch chan<- prometheus.Metric, rule *policy.Policy) {
 	gauge := func(d *prometheus.Desc, value float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, c.id)
 	}
-	rule := c.rule.Load()
 	n := &rule.Numbers
 	switch n.Kind {
 	case algorithm.TokenBucket:

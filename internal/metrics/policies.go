@@ -40,29 +40,29 @@ type policies struct {
 
 	mu   sync.Mutex
 	byID map[string]*counts // of the set in use: what a reload keeps goes on counting
+	row  []atomic.Uint64    // counts.usual, of those that were there when it was made and of some that came later
+	free int                // where in it there is room
 }
 
 // table is the counters of one policy set.
 type table struct {
 	set      *policy.Set
 	loadedAt time.Time
-	rows     []*counts        // by policy.Policy.Index
-	usual    []*atomic.Uint64 // counts.usual of each
-	roles    []roles          // the same
-	spreads  bool             // some policy knows the address, and some the user name
+	rows     []*counts // by policy.Policy.Index
+	// usual are counts.usual of each, if they lie side by side like the policies; else nil. Of ten thousand policies each is cold to the processor:
+	// here a decision waits for one place in memory, else for three.
+	usual   []atomic.Uint64
+	roles   []roles // the same
+	spreads bool    // some policy knows the address, and some the user name
 }
 
 // counts are one policy's counters.
 type counts struct {
-	id string
-	// usual counts what usually happens: see isUsual. Those of many policies are close together: of ten thousand policies each is cold to the processor, and
-	// memory that is spread costs a decision more than the counting.
-	usual     *atomic.Uint64
+	id        string
+	usual     *atomic.Uint64         // what usually happens: see isUsual
 	others    atomic.Pointer[others] // nil: none
 	charged   atomic.Uint64          // by these
 	uncharged atomic.Uint64
-	series    atomic.Pointer[series]
-	rule      atomic.Pointer[policy.Policy]
 	spread    peak                      // guarded by spread.mu
 	missing   atomic.Pointer[[]missing] // nil: none
 }
@@ -137,44 +137,66 @@ func (m *Metrics) Use(set *policy.Set) {
 func (p *policies) use(set *policy.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	byID := make(map[string]*counts, len(set.Policies()))
-	n := len(set.Policies())
-	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, n), usual: make([]*atomic.Uint64, n), roles: make([]roles, n)}
-	fresh := 0
-	for _, rule := range set.Policies() {
-		if p.byID[rule.ID] == nil {
-			fresh++
-		}
-	}
-	room := make([]atomic.Uint64, fresh)
+	rules := set.Policies()
+	p.grow(rules)
+	t := &table{set: set, loadedAt: time.Now(), rows: make([]*counts, len(rules)), roles: make([]roles, len(rules))}
+	byID := make(map[string]*counts, len(rules))
+	inRow := len(rules) <= len(p.row)
 	var all roles
-	var same *series
-	for i, rule := range set.Policies() {
+	for i, rule := range rules {
 		c := p.byID[rule.ID]
-		if c == nil {
-			c = &counts{id: strings.Clone(strings.ToValidUTF8(rule.ID, "\uFFFD")), usual: &room[0]} // it outlives the set
-			room = room[1:]
-		}
-		if next := seriesOf(rule); !next.equal(same) { // policies that follow each other are often alike
-			same = next
-		}
-		c.series.Store(same)
-		c.rule.Store(rule)
 		byID[rule.ID] = c
-		t.rows[i], t.usual[i], t.roles[i] = c, c.usual, rolesOf(rule)
+		t.rows[i], t.roles[i] = c, rolesOf(rule)
 		all = roles{all.address || t.roles[i].address, all.name || t.roles[i].name}
+		inRow = inRow && c.usual == &p.row[i]
+	}
+	if inRow {
+		t.usual = p.row[:len(rules)]
 	}
 	t.spreads = all.address && all.name
 	p.byID = byID
 	p.current.Store(t)
 }
 
-func (s *series) equal(other *series) bool {
-	return other != nil && s.outcomes == other.outcomes && slices.Equal(s.attributes, other.attributes) && s.uncharged == other.uncharged
+// piece is how many counts have their memory in common. The garbage collector finds each piece that is alive, each time; but one that
+// is needed keeps its whole piece.
+const piece = 64
+
+// grow makes counters for the policies that have none.
+func (p *policies) grow(rules []*policy.Policy) {
+	var fresh []*policy.Policy
+	for _, rule := range rules {
+		if p.byID[rule.ID] == nil {
+			fresh = append(fresh, rule)
+		}
+	}
+	if len(fresh) == len(rules) {
+		p.row, p.free = make([]atomic.Uint64, len(rules)+len(rules)/4+piece), 0
+	}
+	for some := range slices.Chunk(fresh, piece) {
+		made := make([]counts, len(some))
+		room := p.row[p.free:]
+		if len(room) < len(some) {
+			room = make([]atomic.Uint64, len(some))
+		} else {
+			p.free += len(some)
+		}
+		var ids strings.Builder // they outlive the set
+		for _, rule := range some {
+			ids.WriteString(strings.ToValidUTF8(rule.ID, "\uFFFD"))
+		}
+		text := ids.String()
+		for i, rule := range some {
+			length := len(strings.ToValidUTF8(rule.ID, "\uFFFD"))
+			made[i].id, made[i].usual = text[:length], &room[i]
+			text = text[length:]
+			p.byID[rule.ID] = &made[i]
+		}
+	}
 }
 
-func seriesOf(rule *policy.Policy) *series {
-	u := &series{outcomes: [2]outcome{allowed, denied}, attributes: keyAttributes(rule), uncharged: rule.Charge == policy.Postpaid}
+func seriesOf(rule *policy.Policy) series {
+	u := series{outcomes: [2]outcome{allowed, denied}, attributes: keyAttributes(rule), uncharged: rule.Charge == policy.Postpaid}
 	if rule.Mode == policy.Shadow {
 		u.outcomes = [2]outcome{shadowAllowed, shadowDenied}
 	}
@@ -208,7 +230,7 @@ func (p *policies) count(d *ratelimit.Decision) {
 	for i := range d.Checks {
 		check := &d.Checks[i]
 		if d.Allowed && isUsual(check) {
-			t.usual[check.Policy.Index].Add(1)
+			t.counter(check.Policy.Index).Add(1)
 			continue
 		}
 		t.rows[check.Policy.Index].count(check, d.Allowed)
@@ -219,6 +241,14 @@ func (p *policies) count(d *ratelimit.Decision) {
 	if !d.Allowed {
 		p.spread.note(t, d)
 	}
+}
+
+// counter counts what usually happens to a policy.
+func (t *table) counter(index int) *atomic.Uint64 {
+	if t.usual != nil {
+		return &t.usual[index]
+	}
+	return t.rows[index].usual
 }
 
 // countOther counts a decision of another set than the one in use: a request that was under way while the set changed.
@@ -318,15 +348,15 @@ func (p *policies) Collect(ch chan<- prometheus.Metric) {
 	gauge(setInfoDesc, 1, t.set.Version())
 	gauge(setLoadedDesc, float64(t.loadedAt.UnixMilli())/1e3)
 	gauge(setSizeDesc, float64(len(t.rows)))
-	for _, c := range t.rows {
-		c.collect(ch)
-		c.collectNumbers(ch)
+	for i, c := range t.rows {
+		rule := t.set.Policies()[i]
+		c.collect(ch, seriesOf(rule))
+		c.collectNumbers(ch, rule)
 	}
 	p.spread.collect(t, ch)
 }
 
-func (c *counts) collect(ch chan<- prometheus.Metric) {
-	u := c.series.Load()
+func (c *counts) collect(ch chan<- prometheus.Metric, u series) {
 	counter := func(d *prometheus.Desc, n uint64, usual bool, labels ...string) {
 		if n > 0 || usual {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
