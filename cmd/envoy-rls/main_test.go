@@ -77,6 +77,8 @@ func TestHelp(t *testing.T) {
 			golden(t, name, got.out)
 		})
 	}
+	os.Args = append(os.Args, "not", "ours")
+	t.Cleanup(func() { os.Args = os.Args[:len(os.Args)-2] })
 	require.Equal(t, envoyRLS("", "--help"), envoyRLS(""), "without a command: help")
 }
 
