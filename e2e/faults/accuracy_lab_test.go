@@ -192,7 +192,7 @@ func (e *exactness) lasts(why string, settles time.Duration, which func(shard, k
 	}
 }
 
-// requireExact judges a record. What failure modes have decided although nothing was wrong (the machine stood still) counts as a fault of its own.
+// requireExact judges a record. What shares have decided although nothing was wrong (the machine stood still) counts as a fault of its own.
 func (e *exactness) requireExact(r *accuracy.Record) *accuracy.Verdict {
 	e.Helper()
 	r.Faults = append(r.Faults, unplanned(r)...)
@@ -211,6 +211,19 @@ func (e *exactness) requireExact(r *accuracy.Record) *accuracy.Verdict {
 	return v
 }
 
+// requireExactShares judges the record of a fault in which shares had to decide.
+func (e *exactness) requireExactShares(r *accuracy.Record) {
+	e.Helper()
+	admitted := 0
+	for _, entry := range r.Entries {
+		if entry.Source == accuracy.FromLocal && entry.Passed {
+			admitted++
+		}
+	}
+	require.Positive(e, admitted, "by shares")
+	e.requireExact(r)
+}
+
 // unplanned are the times outside of the known faults at which a bucket was decided by shares.
 func unplanned(r *accuracy.Record) []accuracy.Fault {
 	var found []accuracy.Fault
@@ -219,7 +232,7 @@ func unplanned(r *accuracy.Record) []accuracy.Fault {
 			continue
 		}
 		found = append(found, accuracy.Fault{
-			Why: "no answer of the store in time", From: e.Start - 1e9, To: e.End + 3e9, Buckets: []uint32{e.Bucket}, Capacities: 1,
+			Why: "no answer of the store in time", From: e.Start - 1e9, To: e.End + 3e9, Buckets: []uint32{e.Bucket},
 		})
 	}
 	return found

@@ -38,6 +38,7 @@ func TestExactOnOneServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, labSetup{server: redistest.StartStandalone(t), policies: exact, timeout: patientTimeout})
 	l.warm()
+	l.meet()
 	e := newExactness(l, false)
 	e.requireExact(e.run(nothing))
 }
@@ -48,6 +49,7 @@ func exactLab(t *testing.T, s labSetup) *exactness {
 	s.policies, s.timeout, s.instances = exact, 300*time.Millisecond, 3
 	l := newLab(t, s)
 	l.warm()
+	l.meet()
 	return newExactness(l, true)
 }
 
@@ -60,27 +62,21 @@ func TestExactOnACluster(t *testing.T) {
 // reconciling is how long after a fault instances may take to have the store charged with what they have admitted by their shares.
 const reconciling = 3 * time.Second
 
-// ofVictim are the buckets of the victim's shard, which may get so many capacities that are not due to them: those that shares decide meanwhile
-// one more than others.
+// ofVictim are the buckets of the victim's shard, which may get so many capacities that are not due to them. Shares are judged by themselves.
 func ofVictim(capacities float64) func(shard, kind int) (float64, bool) {
-	return func(shard, kind int) (float64, bool) {
-		if kind == localOf {
-			return capacities + 1, shard == victim
-		}
-		return capacities, shard == victim
-	}
+	return func(shard, _ int) (float64, bool) { return capacities, shard == victim }
 }
 
 // TestExactWhenAPrimaryIsKilled: kill -9 of a primary, whose replica takes over. It may not have seen the last charges: at most a capacity more.
 func TestExactWhenAPrimaryIsKilled(t *testing.T) {
 	e := exactLab(t, labSetup{cluster: shared.Cluster(t)})
-	e.requireExact(e.run(func() { e.lasts("kill -9", reconciling, ofVictim(1), e.killVictim) }))
+	e.requireExactShares(e.run(func() { e.lasts("kill -9", reconciling, ofVictim(1), e.killVictim) }))
 }
 
 // TestExactWhenAPrimaryIsPaused: SIGSTOP and SIGCONT of a primary. Nothing is admitted beyond the limit but by shares.
 func TestExactWhenAPrimaryIsPaused(t *testing.T) {
 	e := exactLab(t, labSetup{cluster: shared.Cluster(t)})
-	e.requireExact(e.run(func() { e.lasts("SIGSTOP", reconciling, ofVictim(0), e.pauseVictim) }))
+	e.requireExactShares(e.run(func() { e.lasts("SIGSTOP", reconciling, ofVictim(0), e.pauseVictim) }))
 }
 
 // TestExactWhenRepliesAreLost: what a primary says does not arrive, while it does what it is told.
@@ -93,7 +89,7 @@ func TestExactWhenRepliesAreLost(t *testing.T) {
 	}
 	e := exactLab(t, labSetup{cluster: cluster, urls: urls})
 	p := proxies[e.primary(victim)]
-	e.requireExact(e.run(func() {
+	e.requireExactShares(e.run(func() {
 		e.lasts("replies lost", reconciling, ofVictim(0), func() {
 			p.Lose()
 			time.Sleep(500 * time.Millisecond)
@@ -109,7 +105,7 @@ func TestExactWhenAZoneIsCutOff(t *testing.T) {
 	_, err := cluster.Failover(t.Context(), cluster.Nodes[3]) // or neither side has a majority
 	require.NoError(t, err)
 	e := exactLab(t, labSetup{cluster: cluster})
-	e.requireExact(e.run(func() {
+	e.requireExactShares(e.run(func() {
 		e.lasts("cut off", reconciling, ofVictim(1), func() {
 			e.cutOff()
 			require.NoError(t, cluster.Rejoin(t.Context()))

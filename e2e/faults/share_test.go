@@ -24,8 +24,15 @@ func four(t *testing.T, timeout time.Duration) (*lab, *redistest.Server) {
 	server := redistest.StartStandalone(t)
 	l := newLab(t, labSetup{server: server, instances: 4, timeout: timeout, policies: hundred})
 	l.warm()
-	require.Eventually(t, func() bool { return l.sum("envoy_rls_instances") == 4*4 }, patience, 50*time.Millisecond, "they do not know of each other")
+	l.meet()
 	return l, server
+}
+
+// meet waits until each instance knows of all others: the shares of a limit sum to it from then on.
+func (l *lab) meet() {
+	l.Helper()
+	all := float64(len(l.fleet) * len(l.fleet))
+	require.Eventually(l, func() bool { return l.sum("envoy_rls_instances") == all }, patience, 50*time.Millisecond, "they do not know of each other")
 }
 
 // TestField_FourInstancesWithoutRedis: four instances share a bucket of 100 whose Redis is killed. Of one that nobody had spent from they admit 100 in

@@ -93,7 +93,7 @@ func (c *checker) judgeAdmissions(h *history, j *judgement) {
 		return
 	}
 	f := c.interval(h, h.charged[from].start, h.charged[to].end)
-	j.peak = Peak{Key: f.Key, From: f.From, To: f.To, Admitted: f.Got, Bound: f.Bound}
+	j.peak = Peak{Key: f.Key, Shares: f.Shares, From: f.From, To: f.To, Admitted: f.Got, Bound: f.Bound}
 	if worst > h.limits.Capacity+c.slack(h) {
 		j.findings = append(j.findings, f)
 	}

@@ -91,6 +91,22 @@ func TestCases(t *testing.T) {
 		{"shares that are too large", bucketsOf(one), []accuracy.Entry{
 			from(accuracy.FromLocal, at(0, 1, accuracy.Take, 1, admitted)), from(accuracy.FromLocal, at(2, 3, accuracy.Take, 1, admitted)),
 		}, []accuracy.Kind{accuracy.TooMuch}},
+		{"a share of what the store does not know of yet", bucketsOf(one), []accuracy.Entry{
+			from(accuracy.FromLocal, at(0, 1, accuracy.Take, 1, admitted)), leaves(at(2, 3, accuracy.Take, 1, admitted), 0),
+		}, nil},
+		{"the store has been charged for it", bucketsOf(one), []accuracy.Entry{
+			from(accuracy.FromLocal, at(0, 1, accuracy.Take, 1, admitted)), leaves(at(ms, ms+1, accuracy.Take, 1, denied), 0),
+		}, nil},
+		{"a share for which nobody can be charged any more", bucketsOf(one, five), []accuracy.Entry{
+			from(accuracy.FromLocal, refused(at(0, 1, accuracy.Take, 1, denied), 7, 0)), at(2e9, 2e9, accuracy.Take, 1, denied),
+		}, []accuracy.Kind{accuracy.WronglyDenied}},
+		{"too much by the store, whatever the shares did", bucketsOf(one), []accuracy.Entry{
+			from(accuracy.FromLocal, at(0, 1, accuracy.Take, 1, admitted)), at(2, 3, accuracy.Take, 1, admitted), at(4, 5, accuracy.Take, 1, admitted),
+		}, []accuracy.Kind{accuracy.TooMuch}},
+		{"given back to a share", bucketsOf(one), []accuracy.Entry{
+			from(accuracy.FromLocal, at(0, 1, accuracy.Take, 1, admitted)), from(accuracy.FromLocal, at(2, 3, accuracy.Refund, 1, admitted)),
+			from(accuracy.FromLocal, at(4, 5, accuracy.Take, 1, admitted)),
+		}, nil},
 		{"denied a step before what was promised", bucketsOf(window), promiseOf(ms, 5*ms), nil},
 		{"denied when it was promised", bucketsOf(window), promiseOf(ms, 5*ms+2), []accuracy.Kind{accuracy.BrokenPromise}},
 	} {
@@ -125,6 +141,37 @@ func TestFaultsExplain(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, kinds(v), "%v", given)
 	}
+}
+
+// TestSharesAreJudgedByThemselves: what shares admit does not count as admitted by the store, and no fault of the store gives them anything.
+func TestSharesAreJudgedByThemselves(t *testing.T) {
+	r := bucketsOf(tokens(20, 40))
+	take := func(source accuracy.Source, at int64, units uint64, left float64) {
+		r.Entries = append(r.Entries, accuracy.Entry{
+			Call: uint64(len(r.Entries)), Start: at, End: at + 1, Op: accuracy.Take, Cost: units, Source: source, Outcome: accuracy.Admitted, Passed: true, Left: left,
+		})
+	}
+	const ms = 1_000_000
+	// The store is drained and fails for half a second, in which it fills. All shares start full, and go on for 50 ms after the first instance is back.
+	take(accuracy.FromStore, 0, 20, 0)
+	take(accuracy.FromLocal, ms, 20, nan)
+	take(accuracy.FromLocal, 500*ms, 19, nan)
+	take(accuracy.FromStore, 501*ms, 6, 14)
+	take(accuracy.FromLocal, 550*ms, 2, nan)
+	r.Faults = []accuracy.Fault{{Why: "paused", From: ms, To: 600 * ms}}
+	v, err := accuracy.Check(&r, exact)
+	require.NoError(t, err)
+	require.NoError(t, v.Err())
+
+	take(accuracy.FromLocal, 551*ms, 2, nan)
+	r.Faults[0].Capacities = 1
+	v, err = accuracy.Check(&r, exact)
+	require.NoError(t, err)
+	require.Equal(t, []accuracy.Kind{accuracy.TooMuch}, kinds(v))
+	require.True(t, v.Findings[0].Shares)
+	require.True(t, v.Fullest.Shares)
+	require.Equal(t, 43., v.Fullest.Admitted)
+	require.ErrorContains(t, v.Err(), "a by shares: too much admitted: admitted 43 in")
 }
 
 // bucketsOf is a record of fresh buckets, each decided by itself.

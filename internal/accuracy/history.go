@@ -19,6 +19,7 @@ type span struct {
 // history is what happened to one bucket, by what it means for the checks. Times count from the beginning of the record.
 type history struct {
 	bucket uint32
+	shares bool // of what instances decided by their shares while the store failed, rather than of what the store did
 	limits algorithm.Limits
 
 	charged  []span // surely
@@ -36,7 +37,9 @@ type reading struct {
 	charged bool // after the charge of the same entry
 }
 
-func (h *history) empty() bool { return len(h.possible)+len(h.denials)+len(h.readings) == 0 }
+func (h *history) empty() bool {
+	return len(h.charged)+len(h.possible)+len(h.denials)+len(h.readings) == 0
+}
 
 func (h *history) log() bool { return h.limits.Kind == algorithm.SlidingLog }
 
@@ -68,10 +71,12 @@ func inOrder(r *Record) *Record {
 
 // sort makes the histories, call by call, and checks each call by itself.
 func (c *checker) sort(v *Verdict) {
-	c.histories = make([]history, len(c.record.Buckets))
+	n := len(c.record.Buckets)
+	c.histories = make([]history, 2*n)
 	for i, b := range c.record.Buckets {
 		h := &c.histories[i]
 		h.bucket, h.limits = uint32(i), b.Limits
+		c.histories[n+i] = history{bucket: uint32(i), shares: true, limits: b.Limits}
 		if !b.Fresh {
 			h.possible = append(h.possible, span{units: b.Limits.Capacity, entry: -1})
 		}
@@ -107,7 +112,7 @@ func (c *checker) sortFaults() {
 	for _, f := range c.record.Faults {
 		buckets := f.Buckets
 		if len(buckets) == 0 {
-			buckets = identity(len(c.histories))
+			buckets = identity(len(c.record.Buckets))
 		}
 		for _, b := range buckets {
 			h := &c.histories[b]
@@ -160,22 +165,21 @@ func (c *checker) sortEntry(i int, in call) {
 	}
 	late := s // as much as may have been charged after the answer
 	late.end = late.settled
-	counted := e.Source == FromStore || e.Source == FromLocal
 	switch {
 	case e.Op == Refund:
-		h.gifts = append(h.gifts, late)
+		c.give(h, late)
 	case e.Op == Reset:
 		h.possible = append(h.possible, late)
 		late.units = h.limits.Capacity
-		h.gifts = append(h.gifts, late)
+		c.give(h, late)
 	case e.Op == Force:
 		h.possible = append(h.possible, late)
-	case e.Op == Take && e.Passed && counted && e.Outcome != Unknown:
+	case e.Op == Take && e.Passed && e.Source == FromStore && e.Outcome != Unknown:
 		h.charged = append(h.charged, s)
-		if e.Source == FromStore {
-			late = s
-		}
-		h.possible = append(h.possible, late)
+		h.possible = append(h.possible, s)
+	case e.Op == Take && e.Passed && e.Source == FromLocal && e.Outcome != Unknown:
+		c.sharesOf(h).charged = append(c.sharesOf(h).charged, s)
+		h.possible = append(h.possible, late) // by whoever pays what it owes the store
 	case e.Op == Take && (e.Outcome == Unknown || e.Source == FromClosed || e.Source == FromOpen || in.failed && e.Outcome != Denied):
 		h.possible = append(h.possible, late)
 	case e.Op == Take && in.parted && e.Outcome != Denied && !e.Passed:
@@ -188,6 +192,18 @@ func (c *checker) sortEntry(i int, in call) {
 	if e.Left == e.Left && e.Source == FromStore && e.Outcome != Unknown && e.Outcome != Unasked {
 		h.readings = append(h.readings, reading{s, e.Left, e.Op == Take && e.Passed})
 	}
+}
+
+// give notes what callers give back: to the store, or to a share of what it admitted.
+func (c *checker) give(h *history, s span) {
+	h.gifts = append(h.gifts, s)
+	c.sharesOf(h).gifts = append(c.sharesOf(h).gifts, s)
+}
+
+// sharesOf is the history of what shares did with the same bucket. They are judged by themselves: together they keep the limit, and so does
+// the store, which does not know of them until it is charged. Nothing that befalls the store gives them anything.
+func (c *checker) sharesOf(h *history) *history {
+	return &c.histories[len(c.record.Buckets)+int(h.bucket)]
 }
 
 // hold notes what was given back. Of a token bucket it may have cost the refill of the time for which it was held.

@@ -78,14 +78,26 @@ type history struct {
 	t       *rapid.T
 	record  accuracy.Record
 	models  []*model
+	shares  []*model // of what is decided by shares; nil: nothing is
+	owed    []debt
 	now     int64
 	calls   uint64
 	slowest int64
 }
 
-func newHistory(t *rapid.T, buckets int) *history {
+// debt is what the store has still to be charged for what a share admitted.
+type debt struct {
+	bucket int
+	units  float64
+	latest int64
+}
+
+func newHistory(t *rapid.T, buckets int, shares bool) *history {
 	h := &history{t: t, now: rapid.Int64Range(0, 1e15).Draw(t, "now")}
 	h.slowest = rapid.SampledFrom([]int64{0, 1e3, 1e6, 5e7}).Draw(t, "slowest")
+	if shares {
+		h.shares = []*model{}
+	}
 	for range buckets {
 		h.addBucket()
 	}
@@ -100,11 +112,43 @@ func (h *history) addBucket() {
 	b := accuracy.Bucket{Key: string(rune('a' + len(h.models))), Limits: limits, Fresh: true, Group: rapid.SampledFrom([]string{"", "g"}).Draw(h.t, "group")}
 	h.record.Buckets = append(h.record.Buckets, b)
 	h.models = append(h.models, &model{limits: limits})
+	if h.shares != nil {
+		h.shares = append(h.shares, &model{limits: limits})
+	}
 }
 
-// pass lets time go by.
+// pass lets time go by. Debts are paid before a second is over.
 func (h *history) pass() {
-	h.now += rapid.SampledFrom([]int64{0, 1, 1e3, 1e6, 1e7, 3e7, 1e8, 1e9}).Draw(h.t, "pass")
+	next := h.now + rapid.SampledFrom([]int64{0, 1, 1e3, 1e6, 1e7, 3e7, 1e8, 1e9}).Draw(h.t, "pass")
+	h.owed = slices.DeleteFunc(h.owed, func(d debt) bool {
+		if d.latest > next && !rapid.Bool().Draw(h.t, "pay") {
+			return false
+		}
+		m := h.models[d.bucket]
+		if units := min(d.units, math.Floor(m.left(h.now))); units > 0 { // down to empty at most
+			m.charges = append(m.charges, charge{h.now, units})
+		}
+		return true
+	})
+	h.now = next
+}
+
+// byShare is a take of a bucket that shares decide, since the store fails. All of them together are one model here, which is the most that
+// they can be.
+func (h *history) byShare() {
+	bucket := rapid.IntRange(0, len(h.shares)-1).Draw(h.t, "bucket")
+	m, cost := h.shares[bucket], float64(rapid.IntRange(1, 3).Draw(h.t, "cost"))
+	e := accuracy.Entry{
+		Start: h.now - h.delay(), End: h.now + h.delay(), Call: h.calls, Bucket: uint32(bucket), Op: accuracy.Take, Cost: uint64(cost),
+		Outcome: accuracy.Denied, Source: accuracy.FromLocal, Left: math.Floor(m.left(h.now)),
+	}
+	if m.left(h.now) >= cost {
+		e.Outcome, e.Passed = accuracy.Admitted, true
+		m.charges = append(m.charges, charge{h.now, cost})
+		h.owed = append(h.owed, debt{bucket, cost, e.End + 1e9})
+	}
+	h.calls++
+	h.record.Entries = append(h.record.Entries, e)
 }
 
 // delay is how long a call is on its way.
@@ -166,11 +210,15 @@ func identity(n int) []int {
 }
 
 // generated is a history of calls that a store which keeps its limits could have made.
-func generated(t *rapid.T, buckets, calls int) *accuracy.Record {
-	h := newHistory(t, buckets)
+func generated(t *rapid.T, buckets, calls int, shares bool) *accuracy.Record {
+	h := newHistory(t, buckets, shares)
 	for range rapid.IntRange(1, calls).Draw(t, "calls") {
 		h.pass()
-		h.call()
+		if shares && rapid.IntRange(0, 2).Draw(t, "fails") == 0 {
+			h.byShare()
+		} else {
+			h.call()
+		}
 	}
 	return &h.record
 }

@@ -18,7 +18,7 @@ var exact = accuracy.Options{Drift: -1, Step: time.Nanosecond}
 // TestNoFalseAlarm: nothing is found in what a store which keeps its limits has done, whenever within the calls it decided.
 func TestNoFalseAlarm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := generated(t, rapid.IntRange(1, 3).Draw(t, "buckets"), 40)
+		r := generated(t, rapid.IntRange(1, 3).Draw(t, "buckets"), 40, rapid.Bool().Draw(t, "shares"))
 		v, err := accuracy.Check(r, accuracy.Options{})
 		require.NoError(t, err)
 		require.NoError(t, v.Err())
@@ -27,7 +27,7 @@ func TestNoFalseAlarm(t *testing.T) {
 
 // lied changes answers of a history.
 func lied(t *rapid.T) *accuracy.Record {
-	r := generated(t, 1, 25)
+	r := generated(t, 1, 25, false)
 	for range rapid.IntRange(0, 5).Draw(t, "lies") {
 		e := &r.Entries[rapid.IntRange(0, len(r.Entries)-1).Draw(t, "at")]
 		if e.Op == accuracy.Refund {

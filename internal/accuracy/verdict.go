@@ -25,6 +25,8 @@ const (
 type Finding struct {
 	Kind Kind   `json:"kind"`
 	Key  string `json:"key"`
+	// Shares says that it is about what instances decided by their shares while the store failed.
+	Shares bool `json:"shares,omitempty"`
 	// From and To are when, in nanoseconds by the record's clock; Begin is when the record begins.
 	From  int64 `json:"from"`
 	To    int64 `json:"to"`
@@ -75,7 +77,15 @@ func (f *Finding) String() string {
 	if f.Of > len(f.Calls) {
 		calls += fmt.Sprintf(" and %d more", f.Of-len(f.Calls))
 	}
-	return fmt.Sprintf("%s: %s: %s; calls %s", f.Key, f.Kind, what, calls)
+	return fmt.Sprintf("%s: %s: %s; calls %s", named(f.Key, f.Shares), f.Kind, what, calls)
+}
+
+// named is a bucket, or what shares did with it.
+func named(key string, shares bool) string {
+	if shares {
+		return key + " by shares"
+	}
+	return key
 }
 
 // when is the interval in seconds from the beginning of the record.
@@ -96,6 +106,7 @@ type Counts struct {
 // Peak is the interval in which a bucket admitted most beyond its refill.
 type Peak struct {
 	Key      string  `json:"key"`
+	Shares   bool    `json:"shares,omitempty"` // as in [Finding]
 	From     int64   `json:"from"`
 	To       int64   `json:"to"`
 	Admitted float64 `json:"admitted"`
@@ -141,7 +152,7 @@ func (v *Verdict) WriteText(out io.Writer) error {
 	text := fmt.Sprintf("%d calls on %d buckets: %d admitted, %d denied, %d failed\n", v.Calls, v.Buckets, v.Admitted, v.Denied, v.Unknown)
 	if v.Fullest.Bound > 0 {
 		text += fmt.Sprintf("fullest: %s admitted %v within %v, bound %.3f\n",
-			v.Fullest.Key, v.Fullest.Admitted, time.Duration(v.Fullest.To-v.Fullest.From), v.Fullest.Bound)
+			named(v.Fullest.Key, v.Fullest.Shares), v.Fullest.Admitted, time.Duration(v.Fullest.To-v.Fullest.From), v.Fullest.Bound)
 	}
 	text += fmt.Sprintf("judged: %d denials, %d readings of what is left\n", v.Denials, v.Readings)
 	if err := v.Err(); err != nil {
@@ -209,7 +220,7 @@ func (j *judgement) first(k Kind) bool {
 }
 
 func (c *checker) finding(h *history, k Kind, from, to int64) Finding {
-	return Finding{Kind: k, Key: c.record.Buckets[h.bucket].Key, From: from + c.origin, To: to + c.origin, Begin: c.origin}
+	return Finding{Kind: k, Key: c.record.Buckets[h.bucket].Key, Shares: h.shares, From: from + c.origin, To: to + c.origin, Begin: c.origin}
 }
 
 // point is a finding about one entry.
