@@ -10,6 +10,8 @@
 //     out, and one that was lost;
 //   - a broken promise: whoever waited as told, and was alone, was denied again.
 //
+// What instances decide by their shares while a store fails is judged by itself: together they keep the limit, and the store does.
+//
 // It raises no false alarm: what it reports is impossible for a store that keeps its limits, under [Options], which say how exact the clocks
 // are, and the record's [Fault]s, which say what is known to have happened. What it does not report may still be wrong by about as much as
 // was under way at once. All checks take O(n log n) time for n decisions: seconds for millions.

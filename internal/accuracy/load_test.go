@@ -2,9 +2,11 @@ package accuracy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/envoy-rls/envoy-rls/internal/accuracy"
+	"github.com/envoy-rls/envoy-rls/pkg/fallback"
 	"github.com/envoy-rls/envoy-rls/pkg/memorybackend"
 	"github.com/envoy-rls/envoy-rls/pkg/policy"
 	"github.com/envoy-rls/envoy-rls/pkg/ratelimit"
@@ -44,7 +47,7 @@ func bucketAt(i int, op ratelimit.Op, cost uint64) ratelimit.Bucket {
 	if i < site {
 		id, group = []string{"tokens", "log"}[i%2], fmt.Sprint("user", i/2)
 	}
-	return ratelimit.Bucket{Key: key(group, id), Limits: loadBuckets()[i].Limits, Op: op, Cost: cost}
+	return ratelimit.Bucket{Key: key(group, id), Limits: loadBuckets()[i].Limits, Op: op, Cost: cost, OnFailure: policy.Local}
 }
 
 // request is a call that somebody may make.
@@ -166,6 +169,51 @@ func (s *slotted) ask(ctx context.Context, group string, buckets []ratelimit.Buc
 	return s.stores[group].Acquire(ctx, buckets, nil)
 }
 
+// failing is a store that cannot be reached for a part of each second.
+type failing struct {
+	ratelimit.Store
+	began time.Time
+}
+
+var errGone = errors.New("gone")
+
+func (f failing) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	if time.Since(f.began)%time.Second < 600*time.Millisecond {
+		return f.Store.Acquire(ctx, buckets, results)
+	}
+	results = make([]ratelimit.Result, len(buckets))
+	for i := range results {
+		results[i].Err = errGone
+	}
+	return results
+}
+
+// fleet is instances that take calls in turn, and decide by their shares while the store that they share fails.
+type fleet struct {
+	instances []*fallback.Store
+	calls     atomic.Uint64
+}
+
+func (f *fleet) Acquire(ctx context.Context, buckets []ratelimit.Bucket, results []ratelimit.Result) []ratelimit.Result {
+	return f.instances[f.calls.Add(1)%uint64(len(f.instances))].Acquire(ctx, buckets, results)
+}
+
+// newFleet has three instances, which know of each other or take themselves for the only ones.
+func newFleet(acquainted bool) *fleet {
+	const n = 3
+	f, store := &fleet{}, failing{memory(), time.Now()}
+	for i := range n {
+		who := fallback.Instances{Count: n, Index: i}
+		if !acquainted {
+			who = fallback.Instances{}
+		}
+		f.instances = append(f.instances, fallback.New(fallback.Options{
+			Store: store, Local: memory(), Instances: func() fallback.Instances { return who },
+		}))
+	}
+	return f
+}
+
 func pick(buckets []ratelimit.Bucket, at []int) []ratelimit.Bucket {
 	var picked []ratelimit.Bucket
 	for _, i := range at {
@@ -199,6 +247,7 @@ func TestStoresKeepTheirLimits(t *testing.T) {
 			return rejectcache.New(rejectcache.Options{Store: distant{memory(), 5 * time.Millisecond}})
 		}},
 		{"several slots", func() ratelimit.Store { return newSlotted(1) }},
+		{"shares, while it fails", func() ratelimit.Store { return newFleet(true) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := callers(t, test.make, 10, 20*time.Millisecond, length)

@@ -26,6 +26,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"a sibling's charge is not given back", func() ratelimit.Store { return newSlotted(0) }, accuracy.ReadsTooLittle},
 		{"given back twice", func() ratelimit.Store { return newSlotted(2) }, accuracy.TooMuch},
 		{"a promise too early", func() ratelimit.Store { return early{memory()} }, accuracy.BrokenPromise},
+		{"each takes itself for the only one while the store fails", func() ratelimit.Store { return newFleet(false) }, accuracy.TooMuch},
 		{"all or none broken", func() ratelimit.Store { return apart{memory()} }, accuracy.ReadsTooLittle},
 	} {
 		t.Run(test.name, func(t *testing.T) {
