@@ -127,8 +127,11 @@ func (r *Record) Again(can time.Duration, shard int) time.Duration {
 	return -1
 }
 
+// hiccup is for how long a shared machine may stand still in a span without the witness seeing it: of a short span that is more than a hundredth.
+const hiccup = 20 * time.Millisecond
+
 // CheckUntouched checks that a fault elsewhere was not felt on healthy shards: within the span the store made 99 % of the decisions, or all but a few, and
-// as many took at most 5 ms longer than 99 % of those before it, on the same shards.
+// as many, or all but those of one hiccup, took at most 5 ms longer than 99 % of those before it, on the same shards.
 func (r *Record) CheckUntouched(s Span, healthy ...int) error {
 	const slower = 5 * time.Millisecond
 	before, during := r.Select(Span{0, s.From}, healthy...), r.Select(s, healthy...)
@@ -139,7 +142,7 @@ func (r *Record) CheckUntouched(s Span, healthy ...int) error {
 	if touched > max(few, len(during)/100) {
 		return fmt.Errorf("failure modes made %d of %d decisions on healthy shards", touched, len(during))
 	}
-	was, is := quantile(r.nets(before), 0.99), quantile(r.nets(during), max(0, min(0.99, 1-few/float64(len(during)))))
+	was, is := quantile(r.nets(before), 0.99), quantile(r.nets(during), max(0, min(0.99, 1-few/float64(len(during)), 1-float64(hiccup)/float64(s.To-s.From))))
 	if is > was+slower {
 		return fmt.Errorf("p99 on healthy shards is %v, was %v", is, was)
 	}

@@ -104,6 +104,12 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 		}, "the store decided nothing on shard 1"},
 		{"a healthy shard is touched", func(r *faults.Record) { change(r, trouble, 0, 20, by("open")) }, "failure modes made 25 of 500 decisions on healthy"},
 		{"a healthy shard is slow", func(r *faults.Record) { change(r, trouble, 0, 20, took(10*time.Millisecond)) }, "p99 on healthy shards is 10ms, was 1ms"},
+		{"a healthy shard is slow for a hiccup", func(r *faults.Record) {
+			change(r, faults.Span{From: trouble.From, To: trouble.From + 16*time.Millisecond}, 0, 1, took(10*time.Millisecond))
+		}, ""},
+		{"a healthy shard is slow for longer", func(r *faults.Record) {
+			change(r, faults.Span{From: trouble.From, To: trouble.From + 24*time.Millisecond}, 0, 1, took(10*time.Millisecond))
+		}, "p99 on healthy shards is 10ms, was 1ms"},
 		{"a healthy shard is touched as the machine stands still", func(r *faults.Record) {
 			r.Stalls = []faults.Span{{From: 1300 * time.Millisecond, To: 1310 * time.Millisecond}}
 			change(r, faults.Span{From: 1350 * time.Millisecond, To: 1400 * time.Millisecond}, 0, 1, by("open"))
